@@ -289,7 +289,7 @@ def tried(part: str, rate: float, n: int = 100, clean: float = 0.1, random: floa
         (0.1, 0.8, True, "shared"),
         (0.1, 0.1, True, "nothing"),
         (0.8, 0.8, False, "nothing"),
-        (None, None, True, "nothing"),
+        (None, None, True, "cannot tell"),  # no feature was tried: nothing was tested
         (0.2, 0.1, True, "cannot tell"),
     ],
 )

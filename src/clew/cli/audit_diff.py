@@ -348,6 +348,7 @@ def _json(
         lines = [*found.rates, *found.claims, *found.lines]
         said |= {"behaviour": found.behaviour, "verdict": found.kind, "text": found.text, "caveats": found.caveats}
         said["evidence"] = [{"about": x.about, "p": x.p, **run_options.numbers(x.report)} for x in lines]
+        said["comparisons"] = found.comparisons().json()
         said["shrinkage"] = {name: one.shrinkage for name, one in found.tried.items()}
     return said | {"reports": reports, "values": values}
 
@@ -370,14 +371,15 @@ def _told(job: Comparison, made: Made, labels: dict[int, tuple[str, str]]) -> No
     for line in (*found.rates, *found.claims, *found.lines):
         r, p = line.report, "" if line.p is None else f"{line.p:.2g}"
         rows.append([line.about, f"{r.estimate:+.2f}", f"[{r.low:.2f}, {r.high:.2f}]", r.n, p])
-    common.print_table(("arm", "effect", "95 % interval", "n", "p"), rows)
+    common.print_table(("arm", "rate, or its change", "95 % interval", "n", "p"), rows)
     for name, one in found.tried.items():
         common.echo(
-            f"note: selection told {one.cell.effect.size:+.2f} of the {name} feature, test {one.test.size:+.2f}"
+            f"note: selection told {one.cell.effect.moved:+.2f} of the {name} feature, test {one.test.moved:+.2f}"
         )
     for caveat in found.caveats:
         common.echo(f"note: {caveat}")
     common.echo(f"\n{found.kind}: {found.text}")
+    common.echo(f"tested: {found.comparisons()}")
 
 
 def _feature(f: Feature, label: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from clew.audit import design
 from clew.audit.diff.steering import Cell, Effect
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.records import Report
@@ -82,16 +83,27 @@ class Finding:
         """The effects of the tried directions on the test prompts."""
         out = []
         for t in self.tried.values():
-            name, dose = t.cell.direction.name, t.cell.dose
-            out.append(Line(f"{t.part}: {name} x {dose:g}", t.test.report(f"effect of {name}"), t.test.p))
+            report = t.test.report(f"effect of {t.cell.written}")
+            out.append(Line(f"{t.part}: {t.cell.dosed}", report, t.test.p))
         return out
+
+    def comparisons(self) -> Comparisons:
+        """What a verdict on features rests on: their rates on the test prompts against those with nothing written."""
+        effects = [t.test for t in self.tried.values()]
+        could = sum(effect.room >= LEAST for effect in effects)
+        why = "no feature is active at these prompts, so none was tried"
+        if effects:
+            told = "never comes" if effects[0].sign < 0 else "always comes"
+            why = f"at the test prompts the behaviour {told} (or nearly so) whatever is written"
+        return Comparisons("rates with and without a feature", len(effects), could, LEAST, "in the rate", why)
 
     def verdict(self) -> Report | None:
         """The verdict as a Report; None where nothing was measured."""
         lines = self.claims or self.rates
         if not lines:
             return None
-        best = max(lines, key=lambda line: line.report.estimate)
+        sign = next((t.test.sign for t in self.tried.values()), 1)
+        best = max(lines, key=lambda line: sign * line.report.estimate)
         claim = f"what training added to {self.behaviour}: {self.kind}; {self.text}"
         return replace(
             best.report, claim=claim, design=f"{best.about}: {best.report.design}", caveats=tuple(self.caveats)
@@ -100,12 +112,12 @@ class Finding:
 
 def picked(found: Finding) -> list[Line]:
     """Every direction at every dose on the selection prompts."""
-    return [Line(at_dose(c), c.effect.report(f"effect of {c.direction.name}"), c.effect.p) for c in found.cells]
+    return [Line(at_dose(c), c.effect.report(f"effect of {c.written}"), c.effect.p) for c in found.cells]
 
 
 def at_dose(cell: Cell) -> str:
     """What the Report of a direction at a dose on the selection prompts is about."""
-    return f"selection: {cell.direction.name} x {cell.dose:g}"
+    return f"selection: {cell.dosed}"
 
 
 def filed(found: Finding, store: Keeper, label: str) -> dict[str, str]:
@@ -161,31 +173,31 @@ def settle(found: Finding, added: bool | None) -> None:
     p = adjusted.get("alone against shared", 1.0)
     if alone and both["exclusive"] and (not both["shared"] or p < LEVEL):
         found.kind = "exclusive"
-        found.text = f"{alone.cell.direction.name}, which A alone has, moves it by {alone.test.size:+.2f}"
+        found.text = f"{alone.cell.written}, which A alone has, moves it by {alone.test.moved:+.2f}"
         if shared and both["shared"]:
-            found.text += f", and {shared.cell.direction.name}, which both have, by {shared.test.size:+.2f} (p {p:.2g})"
+            found.text += f", and {shared.cell.written}, which both have, by {shared.test.moved:+.2f} (p {p:.2g})"
         return
     if shared and both["shared"]:
         found.kind = "shared"
-        found.text = f"{shared.cell.direction.name}, which both models have, moves it by {shared.test.size:+.2f}"
+        found.text = f"{shared.cell.written}, which both models have, moves it by {shared.test.moved:+.2f}"
         if not alone:
             found.text += "; A alone has no such feature"
         elif both["exclusive"]:
-            name = alone.cell.direction.name
-            found.text += f"; {name}, which A alone has, by {alone.test.size:+.2f}, not shown to do more (p {p:.2g})"
+            name = alone.cell.written
+            found.text += f"; {name}, which A alone has, by {alone.test.moved:+.2f}, not shown to do more (p {p:.2g})"
         else:
-            found.text += f"; what A alone has moves it by {alone.test.size:+.2f}"
+            found.text += f"; what A alone has moves it by {alone.test.moved:+.2f}"
         return
     _undecided(found, list(found.tried.values()))
 
 
 def _undecided(found: Finding, tried: Sequence[Tried]) -> None:
     """No direction passes: nothing, where effects that matter are ruled out, else how much more would do."""
-    if not tried:
-        found.kind, found.text = "nothing", "no feature is active at these prompts"
+    if not (made := found.comparisons()).tested:
+        found.kind, found.text = "cannot tell", made.verdict("")
         return
     best = max(tried, key=lambda t: t.test.size)
-    report = best.test.report("best")
+    report = best.test.gain("best")
     if report.high < max(LEAST, best.bar):
         found.kind, found.text = "nothing", f"no feature moves it by more than {max(report.high, 0):.2f}"
         return
@@ -200,5 +212,5 @@ def _undecided(found: Finding, tried: Sequence[Tried]) -> None:
         more = "random directions of the same norm do as much"
     found.kind, found.text = (
         "cannot tell",
-        f"the best feature moves it by {best.test.size:+.2f} at {len(best.test.arm)} prompts: {more}",
+        f"the best feature moves it by {best.test.moved:+.2f} at {len(best.test.arm)} prompts: {more}",
     )

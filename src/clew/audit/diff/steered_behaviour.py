@@ -27,11 +27,12 @@ from torch import Tensor
 from clew.audit import design
 from clew.audit.diff import directions as other
 from clew.audit.diff.crosscoder import Crosscoder
-from clew.audit.diff.diff_verdict import ASIDE, Finding, Line, Tried, settle
+from clew.audit.diff.diff_verdict import ASIDE, LEAST, Finding, Line, Tried, settle
 from clew.audit.diff.features import Latents, cohen
-from clew.audit.diff.steering import Direction, Effect, Trial, Way
+from clew.audit.diff.steering import Direction, Effect, Trial, Way, written
 from clew.audit.diff.subjects import I64, Subject
 from clew.audit.diff.without_features import by_words, told_so
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taps
@@ -126,6 +127,9 @@ def ask(
     mine = np.setdiff1d(np.arange(len(subject.prompts)), np.zeros(0, int) if aside is None else aside)
     first = {who: subject.outcomes(who, "first", mine) for who in "AB"}
     added = _rates(found, first)
+    if (untested := _untested(found, first)) and not plan.anyway:
+        found.kind, found.text = "cannot tell", untested
+        return found
     by_words(found, subject, mine, first["A"], plan.seed)
     if added is False and not plan.anyway:
         settle(found, added)
@@ -142,7 +146,7 @@ def ask(
         best = cells[0]
         found.tried[part] = Tried(part, best, trial.effect(best.direction, best.dose, "test"))  # type: ignore[arg-type]
     for one in found.tried.values():
-        if one.test.report(one.part).low > 0:  # else it cannot pass, whatever random directions do
+        if one.test.gain(one.part).low > 0:  # else it cannot pass, whatever random directions do
             _against_random(one, trial, inside, plan)
     _controls(found, trial, inside, plan, mine, shown)
     if told is not None:
@@ -166,6 +170,18 @@ def _rates(found: Finding, first: dict[str, F32]) -> bool | None:
     report = gap.report(f"{found.behaviour}: A less B")
     found.rates.append(Line("A less B", report, gap.p))
     return True if report.low > 0 else False if report.high < 0.1 else None
+
+
+def _untested(found: Finding, first: dict[str, F32]) -> str:
+    """Why nothing can be said of what training added, where the rates of A and B could not have told it; else ""."""
+    a, b = (float(np.nanmean(first[who])) for who in "AB")
+    n = int((~np.isnan(first["A"])).sum())
+    why = ""
+    if a == b == 0:
+        why = f"neither A nor B shows the behaviour ({found.behaviour}) at any of {n} prompts"
+    elif 1 - b < LEAST:
+        why = f"B shows the behaviour at {b:.0%} of the prompts and A at {a:.0%}, so A had no room to do it oftener"
+    return Comparisons("prompts", n, 0, LEAST, why_not=why).verdict("") if why else ""
 
 
 def _halves(mine: I64, outcomes: F32, way: Way, plan: Plan) -> tuple[I64, I64]:
@@ -234,18 +250,26 @@ def _controls(found: Finding, trial: Trial, inside: Inside, plan: Plan, mine: I6
     for name, vector in vectors.items():
         effect = trial.effect(inside.direction(name, other.matched(vector, like)), dose, "test")
         cosine = float(torch.cosine_similarity(vector, like, dim=0))
-        found.lines.append(Line(f"{name} (cosine {cosine:.2f})", effect.report(f"{name}, same norm"), effect.p))
+        about = f"{written(name, effect.sign)} (cosine {cosine:.2f})"
+        found.lines.append(Line(about, effect.report(f"{written(name, effect.sign)}, same norm"), effect.p))
     for one in found.tried.values():
         if one.random:
-            sizes = np.array([e.size for e in one.random])
+            sizes, sign = np.array([e.moved for e in one.random]), one.test.sign
             mean = design.bootstrap("random directions", lambda x: x.mean(-1), sizes, unit="directions")
-            found.lines.append(Line(f"random, norm of {one.cell.direction.name} (99th percentile {one.bar:.2f})", mean))
+            bar = f"({'99th' if sign > 0 else '1st'} percentile {one.bar * sign:.2f})"
+            about = f"{written('random', sign)}, norm of {one.cell.direction.name} {bar}"
+            found.lines.append(Line(about, mean))
         theirs = trial.effect(one.cell.direction, one.cell.dose, "test", "B")
-        total = max(one.test.size, 0) + max(theirs.size, 0)
-        share = max(one.test.size, 0) / total if total else 0.5
-        found.lines.append(
-            Line(f"{one.cell.direction.name} in B (causal share {share:.2f})", theirs.report("in B"), theirs.p)
-        )
+        about = f"{one.cell.written} in B ({causal_share(one.test, theirs)})"
+        found.lines.append(Line(about, theirs.report("in B"), theirs.p))
+
+
+def causal_share(ours: Effect, theirs: Effect) -> str:
+    """The effect in A as a share of those in A and B; only where B's rate could have moved, and one of them did."""
+    total = max(ours.size, 0) + max(theirs.size, 0)
+    if theirs.room < LEAST:
+        return f"no causal share: B's rate of {float(np.nanmean(theirs.clean)):.2f} could not move so"
+    return f"causal share {max(ours.size, 0) / total:.2f}" if total else "no causal share: it moves neither"
 
 
 def _changes(found: Finding, inside: Inside) -> dict[str, Tensor]:
@@ -303,10 +327,10 @@ def _aside(found: Finding, trial: Trial, aside: I64) -> None:
     beside = Trial(trial.subject, trial.layer, trial.way, aside, aside, trial.doses)
     for one in found.tried.values():
         effect = beside.effect(one.cell.direction, one.cell.dose, "test")
-        moved = effect.report(f"off-target: {one.cell.direction.name}")
-        found.lines.append(Line(f"off-target: {one.cell.direction.name}", moved, effect.p))
+        moved = effect.report(f"off-target: {one.cell.written}")
+        found.lines.append(Line(f"off-target: {one.cell.written}", moved, effect.p))
         if abs(moved.estimate) > ASIDE:
-            found.caveats.append(f"{one.cell.direction.name} moves prompts aside by {moved.estimate:+.2f}")
+            found.caveats.append(f"{one.cell.written} moves prompts aside by {moved.estimate:+.2f}")
 
 
 def multiplied(trial: Trial, inside: Inside, latent: int, alpha: float, stage: str) -> Effect:

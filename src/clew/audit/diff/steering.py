@@ -44,7 +44,8 @@ class Direction(NamedTuple):
 class Effect:
     """Of one arm against the same prompts with nothing written: outcomes float32 [prompts] of both.
 
-    The sign is turned for ``remove``, so that a positive effect is always the one that was looked for.
+    ``sign`` says what was looked for: 1 a rise of the rate, -1 a fall (``remove``). ``size`` and ``gain`` are positive
+    where that came; ``report`` is the plain difference, the arm's rate less the clean one.
     """
 
     name: str
@@ -56,12 +57,30 @@ class Effect:
     def size(self) -> float:
         return float(np.nanmean(self.arm - self.clean)) * self.sign
 
+    @property
+    def moved(self) -> float:
+        """The plain difference of the rates."""
+        return self.size * self.sign
+
+    @property
+    def room(self) -> float:
+        """By how much the rate could move in the direction that was looked for."""
+        clean = float(np.nanmean(self.clean))
+        return clean if self.sign < 0 else 1.0 - clean
+
     def report(self, claim: str) -> Report:
-        """Difference of rates, bootstrap over prompts, paired."""
+        """The arm's rate less the clean one, bootstrap over prompts, paired."""
+        return self._difference(claim, 1)
+
+    def gain(self, claim: str) -> Report:
+        """As ``report``, with the sign turned where a fall was looked for."""
+        return self._difference(claim, self.sign)
+
+    def _difference(self, claim: str, sign: int) -> Report:
         good = ~np.isnan(self.arm) & ~np.isnan(self.clean)
 
         def gap(x: F32, y: F32) -> design.F64:
-            return np.asarray(self.sign * (x.mean(-1, dtype=np.float64) - y.mean(-1, dtype=np.float64)))
+            return np.asarray(sign * (x.mean(-1, dtype=np.float64) - y.mean(-1, dtype=np.float64)))
 
         return design.bootstrap(claim, gap, self.arm[good], self.clean[good], unit="prompts")
 
@@ -72,6 +91,11 @@ class Effect:
     @property
     def p(self) -> float:
         return mcnemar(self.arm * self.sign, self.clean * self.sign)
+
+
+def written(name: str, sign: int) -> str:
+    """What an arm is called: a direction is written, or for a fall of the rate taken away."""
+    return f"{name} taken away" if sign < 0 else name
 
 
 def mcnemar(x: F32, y: F32) -> float:
@@ -86,6 +110,15 @@ class Cell:
     direction: Direction
     dose: float
     effect: Effect
+
+    @property
+    def written(self) -> str:
+        """The direction as it was written, or that it was taken away."""
+        return written(self.direction.name, self.effect.sign)
+
+    @property
+    def dosed(self) -> str:
+        return self.written if self.effect.sign < 0 else f"{self.written} x {self.dose:g}"
 
 
 @dataclass(slots=True)

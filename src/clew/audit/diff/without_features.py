@@ -50,10 +50,10 @@ def told_so(found: Finding, trial: Trial, told: Subject) -> None:
     told_more = effect.report("B told so, less B")
     found.lines += [Line("rate of B told so", rate), Line("B told so, less B", told_more, effect.p)]
     for one in found.tried.values():
-        name = one.cell.direction.name
+        name = one.cell.written
         beyond = Effect(name, one.test.arm, arm, sign)
         found.lines.append(Line(f"A with {name}, less B told so", beyond.report(f"{name} less B told so"), beyond.p))
-    if told_more.low > 0:
+    if effect.gain("gain").low > 0:
         found.caveats.append(
             f"B shows the behaviour at {rate.estimate:.0%} of the test prompts when it is told to: it had the ability"
             if sign > 0
