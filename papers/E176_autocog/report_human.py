@@ -49,10 +49,11 @@ def shuffled(results: Results, ratings: str) -> np.ndarray:
 
 
 def claims(results: Results, ratings: str) -> list[Claim]:
+    floor = float(floors(results, ratings).mean())
+    twins = [(rule.name, what, twin.name) for rule in RULES[ratings].values() for what, twin in rule.without.items()]
     return [
-        claim(rule.name, what, held(results, ratings, rule.name), held(results, ratings, twin.name))
-        for rule in RULES[ratings].values()
-        for what, twin in rule.without.items()
+        claim(name, what, held(results, ratings, name), held(results, ratings, twin), floor, among=len(twins))
+        for name, what, twin in twins
     ]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.evolve.theory.choice_fits import HeldOut, Rule, cells, error, fit, leave_one_out, prior_predictive
+from clew.evolve.theory.choice_fits import HeldOut, Rule, cells, error, fit, guessed, leave_one_out, prior_predictive
 from clew.evolve.theory.mechanism_twins import claims
 from clew.evolve.theory.noise_ceiling import noise_floor
 from clew.evolve.theory.verdict_words import verdict
@@ -52,8 +52,10 @@ def test_a_mechanism_that_is_not_there_may_not_be_claimed_in_words():
     (one,) = claims(POWER, FLAT, own=own, restarts=2)
     assert not one.stands
     floor = float(np.mean([noise_floor(x, splits=20) for x in FLAT]))
-    told = verdict({"power": own, "linear": one.twin}, floor, [one])
+    assert verdict({"power": own, "linear": one.twin}, floor).adequate is None, "both pass: nothing could have failed"
+    told = verdict({"power": own, "linear": one.twin}, floor, [one], guess=guessed(FLAT))
     assert told.adequate is True
+    assert told.best == "linear"
     assert "the power of validities may not be claimed" in told.words[-1]
     assert "do not tell it from" in told.words[1]
 

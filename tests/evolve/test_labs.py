@@ -31,6 +31,20 @@ def test_a_bank_gives_each_experiment_once():
         Bank([])
 
 
+def test_people_of_several_batches_on_one_design_are_all_in_the_bank():
+    batches = [choices(EVEN, 7, people=4 + i) for i in range(3)]
+    other = choices(EVEN, 8, people=5)
+    shuffled = batches[1]._replace(**{k: getattr(batches[1], k)[::-1] for k in ("a", "b", "subject", "chose_b")})
+    lab = Bank([batches[0], other, shuffled, batches[2]])
+    assert len(lab.offers()) == 2
+    first, second = (run_sync(lab.collect(one)) for one in lab.offers())
+    assert first.people == 4 + 5 + 6
+    assert len(first.chose_b) == sum(len(one.chose_b) for one in batches)
+    pooled = cells(first)
+    assert (pooled.share * pooled.counts).sum() == sum(one.chose_b.sum() for one in batches)
+    assert len(np.unique(second.subject)) == 5
+
+
 def test_people_are_asked_once_though_the_wait_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setenv("PROLIFIC_API_TOKEN", TOKEN)
     page, folder = tmp_path / "choices.jsonl", tmp_path / "lab"

@@ -19,7 +19,8 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.protocols import Model
-    from clew.evolve.theory.choice_fits import Choices, HeldOut
+    from clew.evolve.theory.choice_fits import Choices, HeldOut, Rule
+    from clew.evolve.theory.choice_forms import Form
     from clew.evolve.theory.choice_trials import Trials
     from clew.evolve.theory.labs import Lab
     from clew.evolve.theory.theory_loop import Rules, State
@@ -86,8 +87,12 @@ def command(as_json: bool, **options: Any) -> None:
     model = run_options.load_model(options["model"], options) if options["model"] else None
     proposer = _proposer(model)
     tell = common.say if as_json else common.echo
-    designs = min(2 * rules.cycles, len(bank)) if bank else 2 * rules.cycles
+    offered = lab.offers()
+    designs = 2 * rules.cycles if offered is None else min(2 * rules.cycles, len(offered))
     asked = "all" if bank else str(rules.people)
+    if offered is not None:
+        people = sum(trials.people for trials in bank.values())
+        tell(f"bank: {len(bank)} experiments, {people} people, {len(offered)} different designs")
     tell(f"{rules.cycles} cycles, {designs} designs, {asked} people on each{_asks(options, rules)}")
     folder.mkdir(parents=True, exist_ok=True)
     log = ChainedLog(folder / LOG)
@@ -103,7 +108,7 @@ def command(as_json: bool, **options: Any) -> None:
         log.close()
     with run_options.interruptible("the same line again"):
         verdict = _verdict(state, model, options)
-    _end(state, verdict, folder, as_json)
+    _end(state, verdict, folder, as_json, None if offered is None else len(offered))
 
 
 def _rules(options: Mapping[str, Any]) -> Rules:
@@ -198,26 +203,15 @@ def _verdict(state: State, model: Model | None, options: Mapping[str, Any]) -> V
     """Theories fitted and measured on experiments left out; None where fewer than three designs were asked."""
     import numpy as np
 
-    from clew.evolve.theory.choice_fits import leave_one_out
-    from clew.evolve.theory.choice_forms import BOUNDS, KNOWN, rule
-    from clew.evolve.theory.mechanism_twins import claims
+    from clew.evolve.theory.choice_fits import guessed, leave_one_out
+    from clew.evolve.theory.mechanism_twins import FEWEST, claims
     from clew.evolve.theory.noise_ceiling import noise_floor
-    from clew.evolve.theory.verdict_words import verdict
+    from clew.evolve.theory.verdict_words import GUESS, named, verdict
 
     seen: list[Choices] = [one.trials for one in state.observations]
-    if len(seen) < 3:
+    if len(seen) < FEWEST:
         return None
-    begun = {name: KNOWN[name] for name in state.rules.first}
-    shaped: dict[str, Any] = {}  # one of each structure: the ranges are fitted anew
-    for form, _ in state.ranked():
-        shape = (form.aggregator, form.sign, form.curved, frozenset(form.ranges))
-        shaped.setdefault(str(shape), form)
-    rules_of = {name: rule(form, name) for name, form in begun.items()}
-    for form in list(shaped.values())[:FITTED]:
-        free = replace(form, ranges={name: BOUNDS[name] for name in form.ranges})
-        made = rule(free)
-        if all(str(free.told) != str(known.told) for known in begun.values()):
-            rules_of[free.words.split(" (beta")[0]] = made
+    rules_of = _fitted(state)
     known: dict[str, HeldOut] = {}
     with common.bar("theories fitted", len(rules_of) + options["sources"]) as move:
         for name, one in rules_of.items():
@@ -225,9 +219,26 @@ def _verdict(state: State, model: Model | None, options: Mapping[str, Any]) -> V
             move(advance=1)
         if model is not None and options["sources"]:
             known |= _sources(model, known, seen, options, lambda: move(advance=1))
-    best = min(known, key=lambda name: known[name].mean)
-    claimed = claims(rules_of[best], seen, own=known[best], restarts=3) if best in rules_of else []
-    return verdict(known, float(np.mean([noise_floor(one) for one in seen])), claimed)
+    floor, guess = float(np.mean([noise_floor(one) for one in seen])), guessed(seen)
+    best = named({**known, GUESS: guess}, floor)[0]
+    claimed = claims(rules_of[best], seen, own=known[best], floor=floor, restarts=3) if best in rules_of else []
+    return verdict(known, floor, claimed, guess=guess)
+
+
+def _fitted(state: State) -> dict[str, Rule]:
+    """The theories that are fitted for the verdict, by name: those that it began with, the best structures that the
+    search found, and the canonical theories that are special cases of these."""
+    from clew.evolve.theory.choice_forms import BOUNDS, KNOWN, rule
+
+    shaped: dict[str, Form] = {}  # one of each structure: the ranges are fitted anew
+    for form, _ in state.ranked():
+        free = replace(form, ranges={name: BOUNDS[name] for name in form.ranges})
+        shaped.setdefault(free.structure, free)
+    found = dict(list(shaped.items())[:FITTED])
+    simple = [name for name in KNOWN if any(form.includes(KNOWN[name]) for form in found.values())]
+    forms = {name: KNOWN[name] for name in dict.fromkeys((*state.rules.first, *simple))}
+    forms |= {name: free for name, free in found.items() if free not in forms.values()}
+    return {name: rule(form, name) for name, form in forms.items()}
 
 
 def _sources(
@@ -262,7 +273,16 @@ def _sources(
     return found
 
 
-def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> None:
+def _more_designs(offered: int | None) -> str:
+    """What to do where too few designs were asked for a verdict."""
+    from clew.evolve.theory.mechanism_twins import FEWEST
+
+    if offered is not None and offered < FEWEST:
+        return f"The bank has {offered} different designs: add choices on {FEWEST - offered} more to get a verdict."
+    return f"Ask on {FEWEST} designs or more (--cycles 2), to measure theories where they were not fitted."
+
+
+def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool, offered: int | None) -> None:
     from clew.audit.design import student
     from clew.evolve.theory.theory_loop import sentence
 
@@ -273,6 +293,13 @@ def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> 
     if verdict is not None:
         error = student(verdict.best, verdict.held.errors, unit="experiments")
         told["error"] = {"theory": verdict.best, **run_options.numbers(error), "noise": verdict.floor}
+        told["adequate"] = verdict.adequate
+        told["compared"] = verdict.compared.json()
+        told["mechanisms"] = [
+            {"mechanism": one.mechanism, "gain": one.gain, "p": one.p, "borne_out": one.stands}
+            | {"compared": one.compared.json()}
+            for one in verdict.claims
+        ]
     (folder / "verdict.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     if as_json:
         common.end_with_json(told)
@@ -286,7 +313,7 @@ def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool) -> 
         common.echo(text)
     common.echo(f"in {folder}: {LOG}, verdict.json")
     if verdict is None:
-        common.echo("Ask on 3 designs or more (--cycles 2), to measure theories where they were not fitted.")
+        common.echo(_more_designs(offered))
     elif not verdict.adequate:
         common.echo("A model may find a theory outside the grammar: --model NAME --sources 3.")
     else:

@@ -194,6 +194,12 @@ def leave_one_out(
     return HeldOut(np.array(errors), fits)
 
 
+def guessed(experiments: Sequence[Choices]) -> HeldOut:
+    """Each experiment's profile error where .5 is guessed for every pair and nothing is fitted."""
+    errors = np.array([np.mean((cells(one).share - 0.5) ** 2) for one in experiments])
+    return HeldOut(errors, tuple(Fit({}, float(np.delete(errors, i).mean())) for i in range(len(errors))))
+
+
 def prior_predictive(rule: Rule, experiments: Sequence[Choices], *, draws: int = DRAWS, seed: int = 0) -> F64:
     """Each experiment's profile error where nothing is fitted: the mean of P(B) over parameters drawn evenly."""
     names, rng = list(rule.ranges), np.random.default_rng(seed)

@@ -92,20 +92,34 @@ class Form:
             raise BadInput(f"not a theory of the grammar: {error!r:.200}", remedy=remedy) from None
 
     @property
-    def words(self) -> str:
-        """The theory in a sentence's middle, with its ranges."""
+    def structure(self) -> str:
+        """The theory in a sentence's middle, without its ranges."""
         parts = [WORDS[self.aggregator]]
-        if self.aggregator == "sum" and "gamma" not in self.ranges:
-            parts = ["weighs all cues by validity"]
-        if self.sign < 0:
+        if self.aggregator == "sum":
+            if "gamma" not in self.ranges:
+                parts = ["weighs all cues by validity"]
+            elif self.ranges["gamma"][1] == 0:
+                parts = ["weighs all cues alike (tallying)"]
+        if self.sign < 0 and self.aggregator != "none":
             parts.append("and goes against it")
         if self.curved:
             parts.append("with diminishing returns of ratings")
         if "history" in self.ranges:
             low, high = self.ranges["history"]
-            parts.append("and repeats itself" if low + high > 0 else "and alternates")
+            kind = "repeats itself" if low >= 0 else "alternates" if high <= 0 else "repeats itself or alternates"
+            parts.append(f"and {kind}")
+        return " ".join(parts)
+
+    @property
+    def words(self) -> str:
+        """The theory in a sentence's middle, with its ranges."""
         told = ", ".join(f"{name} {low:.3g} to {high:.3g}" for name, (low, high) in sorted(self.ranges.items()))
-        return f"{' '.join(parts)} ({told})"
+        return f"{self.structure} ({told})"
+
+    def includes(self, other: Form) -> bool:
+        """Whether the other is this one's structure or a special case of it, by parameters that it lacks or fixes."""
+        alike = self.aggregator == other.aggregator and (self.aggregator == "none" or self.sign == other.sign)
+        return alike and set(other.ranges) <= set(self.ranges)
 
     def draws(self, n: int = DRAWS, seed: int = 0) -> dict[str, F64]:
         """Parameters of n people, evenly over the ranges: the same numbers in [0, 1) for every form and seed."""
@@ -177,7 +191,7 @@ def rule(form: Form, name: str = "") -> Rule:
     free = {key: value for key, value in form.ranges.items() if value[0] < value[1]}
     fixed = {key: value[0] for key, value in form.ranges.items() if value[0] == value[1]}
     twins: dict[str, Rule] = {}
-    if form.aggregator == "sum" and "gamma" in form.ranges:
+    if form.ranges.get("gamma", (0.0, 0.0))[1] > 1:  # up to 1 its twin is the form itself
         twins["the power of validities"] = Rule("its linear twin", free, _predict(form, fixed, _even))
     if form.curved:
         twins["diminishing returns"] = Rule("its straight twin", free, _predict(form, fixed, _straight))
@@ -211,10 +225,14 @@ def _predict(
 
 
 def _even(form: Form, parameters: Mapping[str, F64], seen: Choices) -> F64:
-    """The twin of the power: weights in proportion to v whose sum is that of v^gamma, so that gamma is only a gain."""
-    v = seen.validities
-    gain = (v[None, :] ** parameters["gamma"][:, None]).sum(1) / v.sum()
-    flat = dict(parameters) | {"gamma": np.ones_like(gain)}
+    """The twin of the power: weights no steeper than v whose sum is that of v^gamma, so that above 1 gamma is a gain.
+
+    Up to 1 the two are one: people who count cues (gamma 0) or weigh them (gamma 1) need no power of validities.
+    """
+    v, gamma = seen.validities, parameters["gamma"]
+    no_steeper = np.minimum(gamma, 1.0)
+    gain = (v[None, :] ** gamma[:, None]).sum(1) / (v[None, :] ** no_steeper[:, None]).sum(1)
+    flat = dict(parameters) | {"gamma": no_steeper}
     found: F64 = gain[:, None] * evidence(form, flat, seen)
     return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
+from clew.evolve.theory.choice_fits import Choices
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -56,6 +57,18 @@ class Design(NamedTuple):
         """Names the design by what it holds."""
         rows = [np.asarray(x, float).tolist() for x in (self.a, self.b, self.validities)]
         return value_digest([*rows, self.repeats]).hex()[:16]
+
+
+def together(some: Sequence[Choices]) -> Trials:
+    """Experiments of one design as one, each with people of its own."""
+    subjects, before = list[I64](), 0
+    for one in some:
+        people, who = np.unique(one.subject, return_inverse=True)
+        subjects.append(who.ravel() + before)
+        before += len(people)
+    a, b = (np.concatenate([np.asarray(getattr(one, side), float) for one in some]) for side in ("a", "b"))
+    chose = np.concatenate([one.chose_b for one in some])
+    return Trials(a, b, some[0].validities, np.concatenate(subjects), chose)
 
 
 def switches(trials: Trials) -> float:
@@ -120,8 +133,9 @@ def _add(
         raise BadInput(f"{where} is no choice between two options", remedy=remedy)
     if rows.setdefault(name, []) and len(rows[name][0][0]) != len(a):
         raise BadInput(f"{where} has {len(a)} cues, the experiment's others have not", remedy="Name it otherwise.")
-    if told:
-        known.setdefault(name, np.array(told))
+    if told and known.setdefault(name, np.array(told)).tolist() != told:
+        remedy = "Name the experiment otherwise where people were told other validities."
+        raise BadInput(f"{where} has other validities than the experiment's lines before", remedy=remedy)
     rows[name].append((a, b, who, int(chose)))
 
 

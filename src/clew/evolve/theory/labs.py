@@ -18,7 +18,7 @@ import numpy as np
 from clew.core.errors import BadInput, ClewError
 from clew.core.printable import short, visible
 from clew.evolve.theory.choice_fits import Choices, cells
-from clew.evolve.theory.choice_trials import Design, Trials
+from clew.evolve.theory.choice_trials import Design, Trials, together
 from clew.evolve.theory.prolific import ADDRESS, DONE, Prolific, Study, dry_run
 
 MOST_BYTES = 64 << 20  # of the page's file of choices
@@ -45,7 +45,10 @@ class Lab(Protocol):
 
 
 class Bank:
-    """A lab of experiments that people have done already: each can be drawn once.
+    """A lab of experiments that people have done already: each design can be drawn once, with all who were asked on it.
+
+    Experiments with the same pairs and validities are one design: their people are put together, so that none is lost
+    and no design is left out of a fit that has seen it. A person counts once in each experiment.
 
     Raises:
         BadInput: there is no experiment.
@@ -54,7 +57,11 @@ class Bank:
     def __init__(self, experiments: Sequence[Choices]) -> None:
         if not experiments:
             raise BadInput("the bank is empty", remedy="Give a file of choices with at least one experiment.")
-        self._left = {_design(one).key: one for one in experiments}
+        alike: dict[str, list[Choices]] = {}
+        for one in experiments:
+            alike.setdefault(_design(one)._replace(repeats=1).key, []).append(one)
+        whole = [some[0] if len(some) == 1 else together(some) for some in alike.values()]
+        self._left = {_design(one).key: one for one in whole}
 
     def cost(self, design: Design) -> str:
         return "It costs nothing: these people were asked before."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,9 +22,10 @@ from clew.evolve.theory.choice_designs import Policy, choose, random_design
 from clew.evolve.theory.choice_forms import KNOWN, Form, predicted
 from clew.evolve.theory.choice_trials import F64, Design, Trials, switches
 from clew.evolve.theory.labs import Lab
+from clew.evolve.theory.mechanism_twins import FEWEST
 from clew.evolve.theory.noise_ceiling import noise_floor
 from clew.evolve.theory.theory_proposers import Kind, Proposer
-from clew.evolve.theory.verdict_words import ADEQUATE
+from clew.evolve.theory.verdict_words import ADEQUATE, held_against_noise
 
 Loss = Literal["vector", "scalar"]
 FORMAT, VERSION = "clew-theories", 1
@@ -307,7 +308,13 @@ def ending(state: State) -> dict[str, Any]:
     """The closing event: the best theory, and whether any is adequate."""
     ranked = state.ranked()
     best = ranked[0][0]
-    missed = state.loss(best, "vector")
+    missed, seen = state.loss(best, "vector"), len(state.observations)
+    guess = [float(np.mean((one.share - 0.5) ** 2)) + (one.switch - 0.5) ** 2 for one in state.observations]
+    losses = [*(state.loss(form, "vector") for form in state.pool), float(np.mean(guess)) if guess else math.inf]
+    compared = held_against_noise(losses, state.noise)
+    if seen < FEWEST:
+        why = f"a theory can be judged from {FEWEST} designs on, and {seen} {'was' if seen == 1 else 'were'} asked"
+        compared = replace(compared, could_differ=0, why_not=why)
     adequate = missed <= ADEQUATE * state.noise
     gates = sum(seen.accepted for seen in state.observations)
     return {
@@ -315,16 +322,22 @@ def ending(state: State) -> dict[str, Any]:
         "words": best.words,
         "loss": missed,
         "noise": state.noise,
-        "adequate": bool(adequate),
+        "adequate": None if adequate and not compared.tested else bool(adequate),
         "participants": state.participants,
         "accepted": gates,
-        "designs": len(state.observations),
+        "designs": seen,
+        "compared": compared.json(),
     }
 
 
 def sentence(end: Mapping[str, Any]) -> str:
     """The end in words, which claim no more than the data bear."""
     missed = f"its error is {end['loss'] / max(end['noise'], 1e-12):.1f} times what noise alone leaves"
+    if end["designs"] < FEWEST:
+        found = "no theory of the search is adequate" if end["adequate"] is False else "whether one is adequate is open"
+        return f"Not tested: from fewer than {FEWEST} designs no mechanism is named ({end['designs']} here); {found}."
+    if end["adequate"] is None:
+        return f"Not tested whether a theory is adequate: {end['compared']['why_not']}."
     if end["adequate"]:
         return f"Adequate on these people: a theory that {end['words']}; {missed}, at most {ADEQUATE:g} times."
     return f"No adequate theory: the best {end['words']}, and {missed}, above {ADEQUATE:g} times."
