@@ -251,6 +251,23 @@ def test_junit_files_become_candidates(tmp_path):
     assert best.spares == pytest.approx(0.5 * 9.5 - 0.5)
 
 
+def test_a_failure_in_one_of_several_junit_files_of_a_candidate_is_not_overwritten(tmp_path):
+    for i in range(2):
+        (tmp_path / f"run{i}").mkdir()
+        for version, inner in (("py310", "<failure message='no'/>" * i), ("py311", "")):
+            (tmp_path / f"run{i}" / f"{version}.xml").write_text(junit([("tests.fast", 0.5, inner)]))
+    rows, seconds = read(tmp_path)
+    assert [(row.verdicts, row.good) for row in rows] == [({"tests.fast": True}, True), ({"tests.fast": False}, False)]
+    assert seconds["tests.fast"] == 1.0
+
+
+def test_the_last_attempt_counts_in_whichever_file_of_an_export_it_stands(tmp_path):
+    for page, hour, ended in (("page1", "02", "success"), ("page2", "01", "failure")):
+        check = {"head_sha": "c", "name": "lint", "conclusion": ended, "started_at": f"2026-01-01T{hour}:00:00Z"}
+        (tmp_path / f"{page}.json").write_text(json.dumps({"check_runs": [check]}))
+    assert read(tmp_path)[0][0].verdicts == {"lint": True}
+
+
 @pytest.mark.parametrize("form", ["check_runs", "list", "lines"])
 def test_github_checks_become_candidates_and_the_last_attempt_counts(tmp_path, form):
     checks = []

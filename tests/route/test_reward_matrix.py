@@ -23,7 +23,8 @@ def read(*rows, columns=()):
 def test_rows_become_samples_of_pairs():
     found = read(
         row("q", "a", 1, family="f", cost=0.5, answer="4"), row("q", "a", 0.0, family="f", cost=1.5, answer="5"),
-        row("q", "b", True, family="f"), row("r", "a", "0.25", sample=1), row("r", "a", 9, sample=1), row("r", "b", 0),
+        row("q", "b", True, family="f"), row("r", "a", "0.25", sample=1), row("r", "a", 0.25, sample=1),
+        row("r", "b", 0),
     )  # fmt: skip
     assert found.workers == ("a", "b")
     assert found.families == ("f", "")
@@ -31,6 +32,11 @@ def test_rows_become_samples_of_pairs():
     assert found.counts.tolist() == [[2, 1], [1, 1]]  # a sample given twice counts once
     assert found.answers[0][0] == ("4", "5")
     assert found.prices is None
+
+
+def test_a_sample_that_has_two_rewards_is_refused_and_not_dropped():
+    with pytest.raises(BadRecord, match="line 2 gives sample 0 of a another reward"):
+        read(row("q", "a", 1, sample=0), row("q", "a", 0, sample=0), row("q", "b", 1))
 
 
 def test_a_question_that_a_worker_has_no_reward_for_is_left_out_and_told():

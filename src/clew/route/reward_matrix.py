@@ -214,7 +214,11 @@ def _scored(rows: Iterable[tuple[int, Mapping[str, object]]], columns: Sequence[
             price = math.nan if cost in (None, "") else _number(cost, f"line {line}: the cost")
             sample = str(row.get("sample") if row.get("sample") is not None else f"line {line}")
             one = Scored(name, read, worker, reward, family, price, str(row.get("answer") or "") if not columns else "")
-            found.setdefault((name, worker, sample), one)
+            if found.setdefault((name, worker, sample), one).reward != reward:
+                remedy = "Number the samples of a question and worker apart, or leave out the column `sample`."
+                raise BadRecord(
+                    f"line {line} gives sample {sample[:60]} of {worker[:60]} another reward", remedy=remedy
+                )
     return found.values()
 
 

@@ -7,7 +7,7 @@ refused, and names are data, never commands. It must never run anything and neve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -54,8 +54,12 @@ def read(path: Path, oracle: str = "") -> tuple[list[Seen], dict[str, float]]:
         if file.stat().st_size > LARGEST:
             raise BadInput(f"{file} has {file.stat().st_size} bytes", remedy="64 MiB at most: split it.")
         own = file if file.parent == path or file == path else file.parent
-        for one in _junit(file, str(own)) if file.suffix == ".xml" else _github(file):
-            found.setdefault(one.candidate, {})[one.check] = one
+        if file.suffix == ".xml":
+            checks = found.setdefault(str(own), {})
+            for one in _junit(file, str(own)):
+                checks[one.check] = _both(checks[one.check], one) if one.check in checks else one
+    for one in _github([file for file in files if file.suffix != ".xml"]):
+        found.setdefault(one.candidate, {})[one.check] = one
     return _candidates(found, oracle, path)
 
 
@@ -120,15 +124,25 @@ def _junit(file: Path, candidate: str) -> Iterator[Verdict]:
         yield Verdict(candidate, name, None if not passed + failed else not failed, seconds)
 
 
-def _github(file: Path) -> Iterator[Verdict]:
-    """Of the entries of one name and commit the one that began last counts; without times the first, as GitHub lists
-    the newest first."""
-    text = file.read_text(errors="replace")
-    try:
-        whole = json.loads(text) if file.suffix == ".json" else [json.loads(x) for x in text.splitlines() if x.strip()]
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is no JSON: {str(error)[:100]}", remedy="Give what `gh` exports.") from error
-    entries = [entry for page in (whole if isinstance(whole, list) else [whole]) for entry in _entries(page)]
+def _both(one: Verdict, other: Verdict) -> Verdict:
+    """What two JUnit files of a candidate say of one test file, as of two versions of Python: one failure fails it."""
+    said = [each.passed for each in (one, other) if each.passed is not None]
+    return one._replace(passed=all(said) if said else None, seconds=(one.seconds or 0.0) + (other.seconds or 0.0))
+
+
+def _github(files: Sequence[Path]) -> Iterator[Verdict]:
+    """Of the entries of one name and commit, in whichever files, the one that began last counts; without times the
+    first, as GitHub lists the newest first."""
+    entries = list[dict[str, object]]()
+    for file in files:
+        text = file.read_text(errors="replace")
+        try:
+            lines = [text] if file.suffix == ".json" else [line for line in text.splitlines() if line.strip()]
+            whole = [json.loads(line) for line in lines]
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{file} is no JSON: {str(error)[:100]}", remedy="Give what `gh` exports.") from error
+        pages = [page for one in whole for page in (one if isinstance(one, list) else [one])]
+        entries += [entry for page in pages for entry in _entries(page)]
     entries.reverse()
     for entry in sorted(entries, key=_begun):
         commit = entry.get("head_sha") or entry.get("headSha")
