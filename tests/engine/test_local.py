@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,58 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "no-such-thing"}')
     with pytest.raises(UnknownName, match="no causal language model"):
         Local(tmp_path)
+
+
+OWN_CODE = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M", "AutoTokenizer": ["evil.T", None]}
+
+
+@pytest.mark.parametrize(
+    ("file", "added", "gone", "said"),
+    [
+        ("config.json", {"model_type": "evilmodel", "auto_map": OWN_CODE}, "", "own .auto_map in config.json"),
+        ("tokenizer_config.json", {"auto_map": OWN_CODE}, "tokenizer.json", "own .auto_map in tokenizer_config.json"),
+        ("config.json", {"attn_implementation": "evil/kernel"}, "", "code to be fetched .config.json: evil/kernel"),
+        ("config.json", {}, "model.safetensors", "holds no safetensors, and a pickle of weights"),
+    ],
+)
+def test_no_code_of_a_folder_is_run_and_nobody_is_asked_whether_it_may(
+    make: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    added: Mapping[str, object],
+    gone: str,
+    said: str,
+) -> None:
+    folder = hostile(make, tmp_path, monkeypatch, file, added)
+    if gone:
+        (folder / gone).unlink()
+        torch.save({"x": torch.zeros(1)}, folder / "pytorch_model.bin")
+    with pytest.raises(BadInput, match=said) as error:
+        Local("kept")
+    assert error.value.remedy
+    assert "trust_remote_code" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_a_folder_that_needs_none_of_the_code_that_it_names_loads_without(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    hostile(make, tmp_path, monkeypatch, file, {"auto_map": OWN_CODE})
+    played(Local("kept"))
+    assert not (tmp_path / "ran").exists()
+
+
+def hostile(make: Make, place: Path, monkeypatch: pytest.MonkeyPatch, file: str, added: Mapping[str, object]) -> Path:
+    """A saved model with code beside it, where whatever transformers asks is answered with yes, as by ``yes |``."""
+    make().save(place / "kept")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("builtins.input", lambda *asked: "y")
+    said = json.loads((place / "kept" / file).read_text())
+    (place / "kept" / file).write_text(json.dumps(said | added))
+    (place / "kept" / "evil.py").write_text("with open('ran', 'w') as file:\n    file.write('x')\n")
+    return place / "kept"
 
 
 def test_a_module_without_a_way_to_render_is_refused() -> None:

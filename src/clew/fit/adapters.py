@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clew.core.errors import BadInput, MissingExtra
 from clew.fit.sharding.shards import put
+from clew.models.local.fetching import SAFE
 
 
 def attach(module: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
@@ -93,7 +94,7 @@ def load_weights(module: nn.Module, folder: Path) -> None:
     dtype = next(module.parameters()).dtype
     try:
         with quiet():
-            saved = maker.from_pretrained(folder, dtype=dtype).state_dict()
+            saved = maker.from_pretrained(folder, **SAFE, dtype=dtype).state_dict()
         mine = dict(module.named_parameters())
         if any(hasattr(parameter, "device_mesh") for parameter in mine.values()):
             for name, parameter in mine.items():

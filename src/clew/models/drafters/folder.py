@@ -20,6 +20,7 @@ from clew.models.drafters.independent import Independent
 from clew.models.drafters.layers import Design, Trained
 from clew.models.drafters.parallel import DSpark
 from clew.models.engine.forwards.weights import matrices, text_config, weights_digest
+from clew.models.local.fetching import SAFE, refuse_unsafe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -164,7 +165,8 @@ def unchecked(folder: str | Path, target: nn.Module) -> Trained:
     module = fresh(design, target)
     if isinstance(module, Independent):
         transformers = need("transformers", "local")
-        module.inner = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        refuse_unsafe(Path(folder))
+        module.inner = transformers.AutoModelForCausalLM.from_pretrained(folder, **SAFE, dtype=torch.float32)
     else:
         module.load_state_dict(safetensors.load_file(Path(folder) / "model.safetensors"))
     return module.eval()

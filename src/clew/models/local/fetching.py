@@ -1,4 +1,8 @@
-"""Loading weights by folder or hub name, with tokenizer and renderer. ``Local`` alone calls it; nothing stays here."""
+"""Loading weights by folder or hub name, with tokenizer and renderer; nothing stays here.
+
+The folder is a stranger's: no code of its own is run, transformers never asks whether it may, and weights are read from
+safetensors alone, since a pickle can run code as it is read.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import torch
 from torch import nn
 
 from clew.core.errors import BadInput, UnknownName, need
+from clew.core.printable import visible
 from clew.core.protocols import Renderer
 from clew.models.local.devices import placed, type_of
 from clew.models.rendering import ChatTemplateRenderer, PieceRenderer, WordRenderer
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase as Tokenizer
 
 REACHED = 10.0  # seconds in which a hub answers that can be used
+SAFE: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True}  # of every model that is loaded
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+CONFIGS = ("config.json", "tokenizer_config.json")
 SETTINGS = "clew.json"  # beside saved weights: how the renderer is rebuilt
 
 
@@ -31,7 +39,7 @@ def load(
     dtype, device: see ``devices.placed``.
 
     Raises:
-        UnknownName: no model there.
+        UnknownName: no model there. BadInput: it needs code of its own, or holds its weights as a pickle.
     """
     transformers = need("transformers", "local")
     folder = Path(source)
@@ -41,19 +49,62 @@ def load(
         raise UnknownName(f"{source} has no config.json", remedy="Give the folder that save or save_pretrained wrote.")
     try:
         kind = dtype if dtype == "auto" else type_of(dtype)
-        module = placed(_fetched(transformers.AutoModelForCausalLM, source, dtype=kind), dtype, device)
+        module = placed(_fetched(transformers.AutoModelForCausalLM, source, **SAFE, dtype=kind), dtype, device)
     except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise _own_code(source, CONFIGS[0]) from None
+        if "safetensors" in str(error):
+            raise _pickled(source) from None
         raise UnknownName(
             f"no causal language model {source!r}: {str(error).splitlines()[0]}",
             remedy="Give a folder, a hub name that is cached or reachable, or a registered name (clew models).",
         ) from error
     if tokenizer is None:
         try:
-            tokenizer = _fetched(transformers.AutoTokenizer, source)
+            tokenizer = _fetched(transformers.AutoTokenizer, source, trust_remote_code=False)
         except (OSError, ValueError, KeyError, UnknownName):
             tokenizer = None
     file = folder / SETTINGS
     return module, tokenizer, json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def refuse_unsafe(folder: Path) -> None:
+    """Refuse a model folder whose code or pickle would have to be trusted, before any library looks at it.
+
+    Raises:
+        BadInput: naming the file that asks for it.
+    """
+    mappings = need("transformers.models.auto.configuration_auto", "local").CONFIG_MAPPING
+    said = _json(folder / CONFIGS[0])
+    if "auto_map" in said and str(said.get("model_type")) not in mappings:
+        raise _own_code(folder, CONFIGS[0])
+    if "auto_map" in _json(folder / CONFIGS[1]) and not (folder / "tokenizer.json").exists():
+        raise _own_code(folder, CONFIGS[1])
+    if kernel := next((v for k, v in said.items() if k.endswith("_implementation") and "/" in str(v)), None):
+        told = f"{folder} names code to be fetched ({CONFIGS[0]}: {visible(str(kernel))[:80]}), which is never run"
+        raise BadInput(told, remedy="Take that line out of the file.")
+    if not any(folder.glob("*.safetensors")) and any(any(folder.glob(kind)) for kind in PICKLES):
+        raise _pickled(folder)
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _own_code(source: str | Path, file: str) -> BadInput:
+    told = f"{source} needs Python code of its own (auto_map in {file}), which is never run"
+    remedy = "Name a model that transformers knows by itself, or serve this one elsewhere and name its address."
+    return BadInput(told, remedy=remedy)
+
+
+def _pickled(source: str | Path) -> BadInput:
+    told = f"{source} holds no safetensors, and a pickle of weights, which can run code, is never read"
+    remedy = "Where you trust it, load it and call save_pretrained(FOLDER), which writes safetensors."
+    return BadInput(told, remedy=remedy)
 
 
 def _fetched(kind: Any, source: str, **options: Any) -> Any:
@@ -63,10 +114,13 @@ def _fetched(kind: Any, source: str, **options: Any) -> Any:
     logs.disable_progress_bar()
     try:
         if Path(source).exists():
+            refuse_unsafe(Path(source))
             return kind.from_pretrained(source, **options)
         try:
             # The folder: given a name, transformers asks the hub for some files even where it may use local ones only.
-            made = kind.from_pretrained(_hub().snapshot_download(source, local_files_only=True), **options)
+            folder = _hub().snapshot_download(source, local_files_only=True)
+            refuse_unsafe(Path(folder))
+            made = kind.from_pretrained(folder, **options)
         except OSError:
             _reach_hub(source)
             return kind.from_pretrained(source, **options)
