@@ -189,7 +189,7 @@ def test_redact_erases_and_the_rest_verifies(clew, store):
     assert json.loads(clew("store", "redact", f"{run}@1", "--yes", "--store", store, "--json").output)
     after = json.loads(clew("show", run, "--store", store, "--json").output)
     assert data[0]["calls"][1]["reply"]["text"]
-    assert after[0]["calls"][1]["reply"]["text"] == ""
+    assert after[0]["calls"][1]["reply"]["text"] == "(redacted)"
     assert after[0]["calls"][1]["key"] == data[0]["calls"][1]["key"]
     clew("store", "verify", "--store", store)
 

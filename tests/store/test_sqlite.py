@@ -592,7 +592,7 @@ def test_redaction_reaches_the_prompt_of_the_task(tmp_path):
     script.end()
     store.commit()
     store.redact(asked.node_in.hex())
-    assert json.loads(store.row("r").task)["prompt"] == ""
+    assert json.loads(store.row("r").task)["prompt"] == "(redacted)"
     assert store.find("text:gives") == []
     store.close()
 
@@ -615,9 +615,12 @@ def test_redaction_reaches_what_a_fork_was_given(tmp_path):
     assert b"4711" in path.read_bytes() + Path(f"{path}-wal").read_bytes()
     store.redact(f"{fork.id}@1")
     rows = [store.row(one.id) for one in (fork, again)]
-    assert [[edit["value"] for edit in json.loads(row.changes)["edits"]] for row in rows] == [[""], ["", "yes"]]
-    assert [json.loads(row.config) for row in rows] == [{"beside": ""}] * 2
-    assert [json.loads(row.task)["data"] for row in rows] == [{"told": [""]}] * 2
+    assert [[edit["value"] for edit in json.loads(row.changes)["edits"]] for row in rows] == [
+        ["(redacted)"],
+        ["(redacted)", "yes"],
+    ]
+    assert [json.loads(row.config) for row in rows] == [{"beside": "(redacted)"}] * 2
+    assert [json.loads(row.task)["data"] for row in rows] == [{"told": ["(redacted)"]}] * 2
     assert store.verify() == []
     store.close()
     for file in tmp_path.iterdir():

@@ -9,7 +9,7 @@ import pytest
 from clew.audit.diff.feature.feature_facts import read, row_of
 from clew.core.errors import UnknownName
 from clew.core.records import Annotation
-from clew.store import MemoryStore, upkeep
+from clew.store import MemoryStore
 from clew.view.pages import curve_page, feature_page, reports, run_page
 from tests.view.conftest import serving
 from tests.view.features_made import CURVE, HOSTILE, LABEL, LATENT, NAME, QUESTION, commitment, facts, features
@@ -98,7 +98,7 @@ def test_what_was_redacted_is_shown_nowhere():
     store.annotate([row_of(NAME, run.id, facts(far))])
     before = feature_page.feature(store, LABEL, str(LATENT))["places"]
     assert [bool(place["note"]) for place in before] == [False, True, True]
-    upkeep.redact(store, f"{run.id}@{places[0].seq}")
+    store.redact(f"{run.id}@{places[0].seq}")
     after = feature_page.feature(store, LABEL, str(LATENT))["places"][0]
     assert after["note"] == "the text was taken out of the record"
     assert (after["before"], after["at"], after["after"]) == ("", "", "")

@@ -113,7 +113,7 @@ def report(run: Run, gate: Gate, before: bool, as_json: bool) -> str:
 
     end, notes = ended(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
     decisions = [data for name, data in notes if name == "gate decision"]
-    acts = [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "act"]
+    acts = [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "act" and not c.redacted]
     config, best = run.config, gate.choice.best
     sure = float(end["good"]) if end["good"] is not None else belief(gate.rows, decisions[-1]["verdicts"])
     if as_json:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +14,7 @@ import click
 from clew.cli import store_files
 from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, LeaseHeld
 from clew.core.printable import visible
 
 if TYPE_CHECKING:
@@ -93,58 +97,159 @@ def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
     clew store verify
     clew store verify --store runs.db --rebuild
     """
+    from clew.store.verify import keys_checked
+
     store = common.open_store(store_path)
     if rebuild:
         store.rebuild()
     faults = [*store.verify(), *store_files.faults(store)]
+    checked = keys_checked(store)
+    runs, redacted = len(store.run_ids()), checked.made - checked.could_differ
     if as_json:
-        common.print_json({"runs": len(store.run_ids()), "faults": [f._asdict() for f in faults]})
+        told = {"runs": runs, "faults": [f._asdict() for f in faults]}
+        common.print_json(told | {"redacted": redacted, "comparisons": checked.json()})
     else:
         for fault in faults:
             common.echo(f"{fault.where}: {fault.what}")
-        common.echo(f"{len(store.run_ids())} runs, {len(faults) or 'no'} fault{'s' * (len(faults) != 1)}")
+        many = f"{len(faults)} fault{'s' * (len(faults) != 1)}"
+        common.echo(f"{runs} runs, {many if faults else checked.verdict('no faults')}")
+        if redacted:
+            common.echo(f"{redacted} calls and messages are redacted: their keys are there, and cannot be checked")
     if faults:
         raise SystemExit(1)
 
 
-@command.command(short_help="Erase a message, action or result for good.")
-@click.argument("target")
+@command.command(short_help="Erase runs, calls, messages or a text for good.")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@option("--text", "texts", multiple=True, metavar="TEXT", help="Erase TEXT wherever it stands; - reads it from stdin.")
 @option("--files", "path", metavar="PATH", help="Erase the file or folder PATH out of the snapshots of the run TARGET.")
 @option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @common.output_options
-def redact(target: str, path: str | None, yes: bool, as_json: bool, store_path: str) -> None:
-    """Erase the content of TARGET, a call (run@call) or a message (its node's hex key), and every repetition of the
-    same text in related runs. The content cannot be brought back.
+def redact(
+    targets: tuple[str, ...], texts: tuple[str, ...], path: str | None, yes: bool, as_json: bool, store_path: str
+) -> None:
+    """Erase content for good. It is told first how much stands where. Each TARGET is a run, its tag or a query of runs
+    (all that these runs say, were asked and were started with), a call (run@call), or a message (its node's hex key);
+    every repetition of the same texts in related runs goes too.
+
+    With --text, everything that holds TEXT in any run of the store: messages, calls, tasks, settings, labels, notes,
+    reports, memories, snapshots, folders of forks. A message or call goes whole, elsewhere the text alone. A byte
+    search of the store and of its side folders then proves that nothing is left; exit code 1 if something is.
 
     With --files all that PATH ever held is erased from the snapshots of its folder, wherever any run has the same
     content, also as git keeps it (packs of git and archives are not searched). Names and digests stay; `clew checkout`
     brings back the rest.
 
-    Keys stay, so `clew store verify` still checks the rest. An erased call can no longer be replayed or forked.
-    Annotations are not searched for the text.
+    A tombstone stays in each place and shows as "(redacted)". Keys stay, so `clew store verify` still checks the rest.
+    A redacted run can be neither replayed nor forked at or behind what is gone. `clew store merge` of an older copy
+    does not bring it back. Exports that were made before are not known to the store.
 
     \b
     clew store redact 4fzk2w@12
+    clew store redact 4fzk2w 'tag:private'
+    clew store redact --text 'Ada Lovelace'
     clew store redact 4fzk2w --files config/secrets.env
     """
     store = common.open_store(store_path)
+    if sum((bool(texts), path is not None)) > 1 or (texts and targets):
+        raise BadInput("--text erases in all runs", remedy="Leave out TARGET and --files, or --text.")
+    if not texts and not targets:
+        raise click.UsageError("name what to erase: a run, a query, run@call, a message's key, or --text TEXT")
     if path is not None:
-        _redact_files(store, common.one(store, target).id, path, yes, as_json)
+        _redact_files(store, common.one(store, " ".join(targets)).id, path, yes, as_json)
         return
-    if "@" in target:
-        _, place = common.cursor(store, target)
-        assert place is not None
-        target = str(place._replace(token=0))
-    if not yes:
-        asked = f"Erase the content of {target} and its repetitions in {store.path} for good?"
-        click.confirm(visible(asked), abort=True, err=True)
-    places = store.redact(target)
+    if texts:
+        _redact_text(store, [_typed(text) for text in texts], yes, as_json)
+    else:
+        _redact_targets(store, targets, yes, as_json)
+
+
+def _typed(text: str) -> str:
+    return sys.stdin.read().rstrip("\n") if text == "-" else text
+
+
+def _redact_text(store: Keeper, texts: list[str], yes: bool, as_json: bool) -> None:
+    """Erase texts wherever they stand, and prove by a byte search that they are gone."""
+    from clew.store.redaction import done, of_words
+
+    plan = of_words(store, texts)
+    found = store_files.copies(store, plan.words)
+    counts = {**plan.counts, **found.counts}
+    _ask(store, "all that holds the text", counts, yes, as_json)
+    places = done(store, plan)
+    store_files.erase_copies(store, found)
+    left = store.holding(plan.words) | dict.fromkeys(store_files.copies(store, plan.words).left, 1)
     if as_json:
-        common.end_with_json(places)
-    for erased in places:
+        common.print_json({"erased": places, "counts": counts, "left": left})
+    else:
+        _say(places, counts)
+        for where, count in left.items():
+            common.echo(f"still there: {where}: {count}")
+        if not left:
+            common.echo("a byte search of the store, its log and its side folders finds nothing of it")
+    if left:
+        raise SystemExit(1)
+
+
+def _redact_targets(store: Keeper, targets: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Erase runs, calls and messages with their repetitions."""
+    from clew.store.redaction import done, of_place, of_runs
+
+    runs, places = list[str](), list[str]()
+    for target in targets:
+        if "@" in target:
+            _, place = common.cursor(store, target)
+            assert place is not None
+            places.append(str(place._replace(token=0)))
+        elif re.fullmatch("[0-9a-f]{32}", target):
+            places.append(target)
+        else:
+            runs += [run.id for run in common.some(store, [target])]
+    folders = store_files.forks_of(store, runs)
+    plans = [of_place(store, place) for place in places] + ([of_runs(store, runs)] if runs else [])
+    counts = dict[str, int]()
+    for plan in plans:
+        counts = {name: counts.get(name, 0) + plan.counts.get(name, 0) for name in {**counts, **plan.counts}}
+    counts |= {"folders of forks": len(folders)} if folders else {}
+    _ask(store, ", ".join([*places, *runs][:20]), counts, yes, as_json)
+    erased = list[str]()
+    for target in places:  # each plan is made anew: one may hold what another erased
+        erased += done(store, of_place(store, target))
+    if runs:
+        erased += done(store, of_runs(store, runs))
+    for folder in folders:
+        shutil.rmtree(folder)
+    others = sum(count for name, count in store.holding(plans[-1].words).items() if not name.startswith("file"))
+    if as_json:
+        common.end_with_json({"erased": erased, "counts": counts, "elsewhere": others})
+    _say(erased, counts)
+    if others:
+        common.echo(f"note: {others} rows of other runs hold one of the same texts; --text erases a text everywhere")
+
+
+def _ask(store: Keeper, what: str, counts: Mapping[str, int], yes: bool, as_json: bool) -> None:
+    """Say how much stands where, and ask whether to erase it.
+
+    Raises:
+        LeaseHeld: runs are being written, so that more of it may come.
+    """
+    if leased := store.leased():
+        raise LeaseHeld(f"{len(leased)} runs are being written", remedy="Stop those processes first: `clew stop`.")
+    told = ", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing that is still there"
+    if not as_json:
+        common.echo(f"to be erased: {told}")
+    if not yes:
+        click.confirm(visible(f"Erase {what} in {store.path} for good?"), abort=True, err=True)
+
+
+def _say(places: list[str], counts: Mapping[str, int]) -> None:
+    for erased in places[:40]:
         common.echo(f"erased {erased}")
-    if not places:
+    if len(places) > 40:
+        common.echo(f"and {len(places) - 40} more places")
+    if not counts:
         common.echo("the content was erased before")
+    common.echo(f"Next: {command_line('store verify')}")
 
 
 def _redact_files(store: Keeper, run: str, path: str, yes: bool, as_json: bool) -> None:

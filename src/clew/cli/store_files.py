@@ -7,7 +7,10 @@ needed by none of them. A store must not know the shelf, nor the shelf a store; 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+import mmap
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,6 +98,9 @@ def faults(store: Keeper) -> Iterator[Fault]:
             yield Fault(named[tree], what)
 
 
+LOOSE = 64 << 20  # bytes of a packed file that are looked at
+
+
 class Erasure(NamedTuple):
     """What would be erased. keys: of contents. size: their bytes. paths: where snapshots of the store hold them.
 
@@ -147,6 +153,102 @@ def _in_git(shelf: TreeShelf, contents: Iterable[str]) -> set[str]:
         name = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         found.add(f"{name[:2]}/{name[2:]}")
     return found
+
+
+class Copies(NamedTuple):
+    """Files beside a store that hold a text. forks: in the folders of programs of forks. contents: keys of the shelf.
+
+    left: those that are not erased here: names in snapshots, and files of trainings.
+    """
+
+    forks: list[Path]
+    contents: list[str]
+    left: list[str]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = {"files in folders of forks": len(self.forks), "files in snapshots": len(self.contents)}
+        return {name: count for name, count in found.items() if count}
+
+
+def copies(store: Keeper, words: Sequence[bytes]) -> Copies:
+    """Every file beside a store, of those that it knows of, that holds one of some byte strings."""
+    from clew.worlds.workspace.tree_upkeep import objects
+
+    if store.path == ":memory:":
+        return Copies([], [], [])
+    own = beside(store.path)
+    forks = [path for path in _files(own.parent / f"{own.name}.forks") if _holds(path, words)]
+    left = [str(path) for path in _files(own.parent / "trainings") if _holds(path, words)]
+    contents = list[str]()
+    if (shelf := _shelf(store)) is not None:
+        for key, name, _ in objects(shelf):
+            if _holds(Path(name), words):
+                try:
+                    shelf.listing(key)
+                    left.append(f"names of files in the snapshot {key}")
+                except (BadInput, ValueError):
+                    contents.append(key)
+    return Copies(forks, contents, left)
+
+
+def erase_copies(store: Keeper, found: Copies) -> None:
+    """Erase the files that hold a text: those of forks are removed, contents of snapshots become tombstones."""
+    from clew.worlds.workspace.tree_upkeep import erase
+
+    for path in found.forks:
+        remove_file(path)
+    if found.contents and (shelf := _shelf(store)) is not None:
+        erase(shelf, found.contents)
+
+
+def forks_of(store: Keeper, runs: Iterable[str]) -> list[Path]:
+    """The folders that programs of these forks worked in, as far as they are there."""
+    own = beside(store.path)
+    names = () if store.path == ":memory:" else runs
+    return [folder for run in names if (folder := own.parent / f"{own.name}.forks" / run).is_dir()]
+
+
+def remove_file(path: Path) -> None:
+    """Zero a file where it lies, so far as the disk writes in place, and remove it."""
+    try:
+        path.chmod(0o600)
+        with path.open("r+b") as file:
+            left = path.stat().st_size
+            while left > 0:
+                left -= file.write(bytes(min(left, 1 << 20)))
+    except OSError:
+        pass  # a file that cannot be written is removed all the same
+    path.unlink()
+
+
+def _files(folder: Path) -> list[Path]:
+    """Regular files below a folder; links are not followed."""
+    return [
+        Path(place, name)
+        for place, _, names in os.walk(folder)
+        for name in names
+        if not Path(place, name).is_symlink() and Path(place, name).is_file()
+    ]
+
+
+def _holds(path: Path, words: Sequence[bytes]) -> bool:
+    """Whether a file holds a text, in its name or its bytes, as git packs a loose object too."""
+    if any(word in os.fsencode(path.name) for word in words):
+        return True
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if any(data.find(word) >= 0 for word in words):
+                return True
+            if data[:1] != b"x":
+                return False
+            try:
+                inside = zlib.decompressobj().decompress(data[:], LOOSE)
+            except zlib.error:
+                return False
+            return any(word in inside for word in words)
 
 
 def taken(store: Keeper, source: Keeper) -> int:

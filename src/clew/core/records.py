@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from clew.core.errors import BadInput
-from clew.core.values import F32, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
+from clew.core.values import F32, GONE, REDACTED, Attempt, Inner, Message, Sampling, ToolCall, ToolSpec, Usage
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall"]
 GroupKind = Literal["iid", "tree", "matched"]
@@ -131,6 +131,11 @@ class Call(NamedTuple):
         samples = (sample.message.text for sample in self.packed)
         return (self.action, self.text, self.error, *samples, *(one.text for one in self.inner))
 
+    @property
+    def redacted(self) -> bool:
+        """Whether `clew store redact` put a tombstone in its place."""
+        return self.extra == GONE or (self.finish == "tool" and not self.action)  # older tombstones have no mark
+
 
 _PLACE = {name: place for place, name in enumerate(Call._fields)}
 
@@ -146,14 +151,25 @@ def changed(call: Call, **fields: Any) -> Call:
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: one an act
 
 
+NO_TOOL = ToolCall("", REDACTED, "{}")  # what a redacted tool call reads as
+
+
 def action_text(action: str | ToolCall) -> str:
     """How an action is recorded: text as it is, a tool call as a JSON list of id, name, arguments."""
     return _encode(action) if isinstance(action, ToolCall) else action
 
 
 def action_of(call: Call) -> str | ToolCall:
-    """What an act Call did: the text of the action, or the tool call (``finish`` is "tool")."""
+    """What an act Call did: the text of the action, or the tool call (``finish`` is "tool"), redacted or not."""
+    if call.finish == "tool" and not call.action:
+        return NO_TOOL
     return ToolCall(*json.loads(call.action)) if call.finish == "tool" else call.action
+
+
+def action_id(call: Call) -> str | None:
+    """The id of the tool call that an act performed; None where it performed none, empty where it was redacted."""
+    action = action_of(call)
+    return action.id if isinstance(action, ToolCall) else None
 
 
 class Wire(NamedTuple):

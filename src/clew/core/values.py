@@ -41,6 +41,10 @@ class ToolCall(NamedTuple):
     arguments: str
 
 
+GONE = '{"redacted":true}'  # `extra` of what was redacted
+REDACTED = "(redacted)"  # what a reader is shown in the place of its text
+
+
 class Message(NamedTuple):
     """One message of a conversation. ``extra`` holds, as JSON text, images and wire fields that have no name here."""
 
@@ -50,6 +54,11 @@ class Message(NamedTuple):
     calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None  # a tool message answers the call of this id
     extra: str = ""
+
+    @property
+    def redacted(self) -> bool:
+        """Whether `clew store redact` put a tombstone in its place."""
+        return self.extra == GONE
 
 
 @dataclass(frozen=True, slots=True)

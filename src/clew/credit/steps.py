@@ -243,7 +243,9 @@ def _path(run: Record, outcome: float, key: Key) -> Path:
 
 def _deed(act: Call | None) -> Hashable:
     """What an act did, in a form that is equal where it did the same: ids and spacing of tool calls say nothing."""
-    action = action_of(act) if act is not None and act.action else None  # a redacted one is empty
+    if act is not None and act.redacted:
+        return act.key  # it did nothing that another act is known to have done
+    action = action_of(act) if act is not None else None
     if act is None or not isinstance(action, ToolCall):
         return act and act.action
     try:

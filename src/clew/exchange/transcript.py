@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from clew.core.errors import BadRecord
 from clew.core.keys import NODE, REQUEST, canonical, derive, digest, encode, sampling_form
-from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Setup, action_text
+from clew.core.records import Annotation, Call, GroupRow, Node, RunRow, Setup, action_id, action_text
 from clew.core.values import F32, Limits, Message, Sampling, StopReason, ToolSpec, Usage
 from clew.exchange.beside import Value, as_annotations, of_run
 from clew.harness import agents
@@ -256,7 +256,7 @@ def _results(run: Run, asks: Sequence[Call]) -> list[dict[str, Any]]:
     """What came of acts after the last ask, in order: the call's id where a tool was called, the text, and whether the
     episode was over with it."""
     acts = [c for c in run.calls[asks[-1].seq + 1 :] if c.kind == "act" and c.done >= 0 and not c.error]
-    ids = [{"call": json.loads(c.action)[0]} if c.finish == "tool" else {} for c in acts]
+    ids = [{"call": action_id(c)} if c.finish == "tool" else {} for c in acts]
     return [{**named, "text": c.text, "done": c.terminal} for named, c in zip(ids, acts, strict=True)]
 
 
@@ -301,7 +301,7 @@ def _after(run: Run, asks: Sequence[Call], path: Sequence[Node]) -> tuple[Messag
     acts = [c for c in run.calls[asks[-1].seq + 1 :] if c.kind == "act" and not c.error]
     for (role, extra), call in zip(turn["answers"], acts, strict=False):
         tool = call.finish == "tool"
-        call_id = json.loads(call.action)[0] if tool else None
+        call_id = action_id(call) if tool else None
         said.append(Message("tool" if tool else role, call.text, call_id=call_id, extra=extra or call.extra))
     if len(acts) == len(turn["answers"]):
         said += [as_message(m) for m in turn["say"]]

@@ -17,7 +17,7 @@ from typing import Any
 
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
-from clew.core.records import Call, Node
+from clew.core.records import NO_TOOL, Call, Node, action_text
 from clew.core.values import Message, Observation, ToolCall, ToolSpec
 from clew.harness import LiveRun
 from clew.harness.tools import Tool
@@ -105,7 +105,7 @@ def answered(run: str, calls: Iterable[Call]) -> dict[str, ToolCall]:
 def _acts(recorded: Iterable[Call]) -> Iterator[ToolCall]:
     for call in recorded:
         if call.kind == "act" and call.finish == "tool":
-            yield ToolCall(*json.loads(call.action))
+            yield ToolCall(*json.loads(call.action or action_text(NO_TOOL)))
 
 
 class ClientTool(Tool):

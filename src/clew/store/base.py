@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol, Self
 
 from clew.core.records import Fault
-from clew.store import upkeep
+from clew.store import redaction, upkeep
 from clew.store.labels import VERDICTS, Label, current, put
 from clew.store.names import resolve
 from clew.store.protocol import Tables
@@ -99,7 +99,19 @@ class Keeper(Tables, Protocol):
         Args:
             only: the texts whose repetitions are meant, where those are not all that the place says.
         """
-        return upkeep.redact(self, target, only)
+        return redaction.done(self, redaction.of_place(self, target, only))
+
+    def redact_runs(self, runs: Sequence[str]) -> list[str]:
+        """Erase all that runs say, were asked and were started with, and its repetitions in related runs."""
+        return redaction.done(self, redaction.of_runs(self, [resolve(self, run) for run in runs]))
+
+    def redact_text(self, *words: str) -> list[str]:
+        """Erase texts wherever they stand in the store; gives the places in records that got a tombstone.
+
+        Raises:
+            BadInput: one is too short.
+        """
+        return redaction.done(self, redaction.of_words(self, words))
 
     def gc(self, dry_run: bool = True) -> upkeep.Garbage:
         """What no tag, label, group, report, memory or live run reaches; removed unless ``dry_run``."""

@@ -6,9 +6,11 @@ Tests and suites of planted cases run on it. Nothing is written to disk.
 from __future__ import annotations
 
 import math
+import pickle
 import threading
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
@@ -335,6 +337,20 @@ class MemoryStore(EntryList, Keeper):
     def leased(self) -> list[str]:
         return [run for run, (_, until) in self._leases.items() if until > time.time()]
 
+    def holding(self, words: Sequence[bytes]) -> dict[str, int]:
+        """How many rows of each table hold one of some byte strings."""
+        tables: dict[str, Mapping[Any, Any]] = {
+            "node": self._nodes,
+            "blob": self._blobs,
+            "run": self._rows,
+            "call": self._calls,
+        }
+        tables |= {"grp": self._groups, "annotation": self._annotations, "report": self._reports}
+        tables |= {"entry": self._entries, "tag": self._tags, "outcome": self._outcomes, "metric": self._metrics}
+        packed = {name: [pickle.dumps(pair) for pair in rows.items()] for name, rows in tables.items()}
+        found = {name: sum(any(word in row for word in words) for row in rows) for name, rows in packed.items()}
+        return {name: count for name, count in found.items() if count}
+
     def tombstones(self) -> dict[str, bytes]:
         return dict(self._tombstones)
 
@@ -351,6 +367,9 @@ class MemoryStore(EntryList, Keeper):
                 self._calls[run][call.seq] = call
                 self._tombstones[f"{run}@{call.seq}"] = issue
             self._rows.update((row.id, row) for row in burial.rows)
+            self._reports |= burial.reports
+            self.replace_entries(burial.entries)
+            loose |= {*burial.blobs}
             for key in loose - self.used_blobs(set(self._rows)):
                 self._blobs.pop(key, None)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from clew.core.errors import BadInput
 from clew.core.reading import Store
-from clew.core.records import Annotation, Call, Fault, Node, Report, RunRow
+from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow
 from clew.store.items.entry import Entry, Numbered
 from clew.store.items.vector import Vector
 
@@ -45,11 +45,22 @@ class Range(NamedTuple):
 
 
 class Burial(NamedTuple):
-    """What a redaction puts in place: emptied nodes, Calls (each with its issue digest) and run rows."""
+    """What a redaction puts in place: emptied nodes, Calls (each with its issue digest) and run rows.
+
+    reports: by id. entries: lines about items, each with the one that takes its place. blobs: keys of those that go
+    where nothing uses them. words: texts, of which names that are no ids are freed; the other fields are filed by
+    ``redaction.done``.
+    """
 
     nodes: list[Node]
     calls: list[tuple[str, Call, bytes]]
     rows: list[RunRow]
+    annotations: Sequence[Annotation] = ()
+    groups: Sequence[GroupRow] = ()
+    reports: Mapping[str, Report] = {}
+    entries: Sequence[tuple[Entry, Entry]] = ()
+    blobs: Sequence[bytes] = ()
+    words: Sequence[bytes] = ()
 
 
 class Summary(NamedTuple):
@@ -141,6 +152,7 @@ class Tables(Store, Protocol):
     def search(self, words: Sequence[str]) -> set[str]: ...
     def bury(self, burial: Burial) -> None: ...
     def tombstones(self) -> dict[str, bytes]: ...
+    def holding(self, words: Sequence[bytes]) -> dict[str, int]: ...
     def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]: ...
     def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None: ...
     def put_entries(self, entries: Iterable[Entry]) -> int: ...

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from clew.core.comparisons import Comparisons
 from clew.core.keys import blob_key
 from clew.core.legality import RULES, call_key, issue_key, lineage_faults, node_faults, reply_faults
 from clew.core.records import Annotation, Call, Fault, RunRow
 from clew.store.items.fold import altered
 from clew.store.protocol import Tables
+from clew.store.redaction import own_calls
 
 
 class Seen(NamedTuple):
@@ -109,6 +111,16 @@ class Proof:
                 reply = self.nodes.get(self.store.calls(a.run, a.seq, a.seq + 1)[0].node_out)
                 if reply is not None and reply.tokens not in (None, len(a.values)):
                     yield Fault(f"{a.run}@{a.seq}", f"{a.method} has {len(a.values)} values for {reply.tokens} tokens")
+
+
+def keys_checked(store: Tables) -> Comparisons:
+    """How many keys of Calls and messages there are, and how many of them can be derived: not those of tombstones."""
+    made = len(store.node_keys()) + sum(len(own_calls(store, store.row(run))) for run in store.run_ids())
+    tombs, runs = store.tombstones(), {*store.run_ids()}
+    gone = [where for where in tombs if "@" in where and where.partition("@")[0] in runs]
+    whole = made - len(gone) - len(store.node_keys([bytes.fromhex(where) for where in tombs if "@" not in where]))
+    why = "the store holds no recorded calls" if not made else "all that it recorded is redacted"
+    return Comparisons("keys of calls and messages with those of their content", made, max(whole, 0), why_not=why)
 
 
 def faults(store: Tables) -> Iterator[Fault]:

@@ -14,7 +14,7 @@ from clew.core.records import Call, RunRow
 from clew.exchange.portable.credentials import Credentials
 from clew.store import MemoryStore
 from clew.store.protocol import Burial
-from clew.store.upkeep import erase
+from clew.store.redaction import done, of_known
 
 HELD = ("action", "text", "legal", "packed", "error", "inner", "extra")  # of a Call; redaction empties them
 
@@ -34,7 +34,7 @@ def scrub(copy: MemoryStore, credentials: Credentials) -> Scrubbed:
         calls |= {
             (call.run, call.seq) for call in copy.calls(run) if call.kind != "end" and _told(copy, call, credentials)
         }
-    erased = erase(copy, nodes, calls)
+    erased = done(copy, of_known(copy, nodes, calls))
     masked = dict[str, None]()
     rows = [copy.row(run) for run in copy.run_ids()]
     clean = [_started(row, credentials) for row in rows]

@@ -13,6 +13,7 @@ from clew.harness.executors import IN_LOOP, Executor, Prepared, driven
 from clew.harness.fork.edits import fork_row
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import OnRun, RunSpec
+from clew.harness.run.tape import check_whole
 from clew.store import Group, Run, new_id
 
 
@@ -34,6 +35,7 @@ async def fork(
     """
     store, identity, task = spec.store, new_id(), spec.task_of(view.row)
     shared = store.calls(view.id, 0, seq)
+    check_whole(store, view.row, shared)
     if spec.taskset is not None and seq > 0:
         probe = await world_at(spec, task, shared, changes)
         if probe is not None:

@@ -16,7 +16,7 @@ from clew.harness.memory.book import Memory
 from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.recalled import Recalled, shown_in
 from clew.store.base import Keeper
-from clew.store.upkeep import LONG, own_calls
+from clew.store.redaction import LONG, own_calls
 
 
 class Place(NamedTuple):

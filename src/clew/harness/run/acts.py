@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 from clew.core.errors import BadInput, ClewError, WorldError
 from clew.core.keys import REQUEST, derive, digest, encode
 from clew.core.protocols import Model, World, weights_of
-from clew.core.records import Call, action_text, changed
+from clew.core.records import Call, action_id, action_text, changed
 from clew.core.values import Completion, Inner, Message, Observation, StopReason, ToolCall, Usage
 from clew.harness.run.asks import Asked, as_model_error
 from clew.harness.run.path import Path
@@ -228,7 +227,7 @@ def _applied(run: RunState, call: Call) -> Observation:
     if call.reward is not None:
         run.claimed = (run.claimed or 0.0) + call.reward
     if call.finish == "tool":
-        view = view._replace(call_id=json.loads(call.action)[0])
+        view = view._replace(call_id=action_id(call))
     if call.state or call.forced:
         run.view, run.done = view, call.terminal
     return view

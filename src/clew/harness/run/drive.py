@@ -35,7 +35,7 @@ from clew.harness.run.pending import GIVEN_UP, Pending, Stop, away, batches, rev
 from clew.harness.run.restore import world_at
 from clew.harness.run.run_state import RunState
 from clew.harness.run.spec import OnRun, RunSpec, sampling_of
-from clew.harness.run.tape import Tape, unanswered
+from clew.harness.run.tape import Tape, check_whole, unanswered
 from clew.harness.verdicts import judged
 from clew.models.shaping import changed
 from clew.store.base import Keeper
@@ -116,6 +116,7 @@ def begin(
     tape = None
     kept = None
     if calls or row.lineage:
+        check_whole(spec.store, row, calls)
         tape = tape_of(spec.store, row, calls, changes, replay)
         tape.load(spec.store)
         if changes.keep and not replay:

@@ -86,4 +86,4 @@ def doubt(begun: Sequence[Call], redo: bool) -> None:
 
 def is_tool(call: Call, tools: Mapping[str, Tool]) -> bool:
     """Whether an act was performed by a tool beside the world."""
-    return call.finish == "tool" and json.loads(call.action)[1] in tools
+    return call.finish == "tool" and bool(call.action) and json.loads(call.action)[1] in tools

@@ -10,9 +10,11 @@ from clew.core.errors import ReplayDiverged
 from clew.core.keys import node_key
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Store
-from clew.core.records import Call, Cursor, Node
+from clew.core.records import Call, Cursor, Node, RunRow
 from clew.core.values import Message, StopReason
 from clew.harness.run.pending import CUT_OFF, GIVEN_UP
+from clew.store.protocol import Tables
+from clew.store.redaction import marked
 
 
 def unanswered(calls: Sequence[Call], place: Call | None) -> list[Call]:
@@ -111,6 +113,8 @@ class Tape:
         for call in sorted(self.calls.values(), key=lambda c: c.seq):
             tip = call.node_out or call.node_in
             while tip:
+                if tip in bad and self.by_key[tip].message.redacted:
+                    raise redacted(self.run, call.seq)
                 if tip in bad:
                     raise ReplayDiverged(
                         f"the record of Call {call.seq} was altered: a message's content does not give its key",
@@ -241,6 +245,31 @@ def _together(calls: Sequence[Call]) -> bool:
     seen = list(accumulate((c.after for c in reversed(calls)), min, initial=1 << 62))[::-1][1:]
     pairs = zip(calls, seen, strict=True)
     return any(c.done == c.after and later <= c.done and c.error != CUT_OFF for c, later in pairs)
+
+
+def check_whole(store: Tables, row: RunRow, calls: Sequence[Call]) -> None:
+    """Refuse to follow a run whose content was erased.
+
+    Raises:
+        ReplayDiverged: it was redacted: one of its Calls, or what it was started with.
+    """
+    if what := marked(row):
+        raise redacted(row.id, what=what)
+    tombs = store.tombstones() if calls else {}
+    for call in calls:
+        if call.redacted or f"{call.run}@{call.seq}" in tombs:
+            raise redacted(row.id, call.seq)
+
+
+def redacted(run: str, seq: int | None = None, what: Sequence[str] = ()) -> ReplayDiverged:
+    """The error where a run cannot be followed because its content was erased: a Call, or what it was started with."""
+    told = f"Call {seq} of run {run}" if seq is not None else f"run {run} ({', '.join(what)})"
+    earlier = f"Fork the run before Call {seq}, or run its task anew" if seq else "Run its task anew"
+    return ReplayDiverged(
+        f"{told} was redacted, so that the run can be neither replayed, resumed nor forked there",
+        remedy=f"{earlier}: what was redacted is gone for good, and no copy is to bring it back.",
+        at=str(Cursor(run, seq)) if seq is not None else run,
+    )
 
 
 def diverged(call: Call, what: str) -> ReplayDiverged:

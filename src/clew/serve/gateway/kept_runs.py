@@ -194,7 +194,7 @@ class Runs:
 
     def _go_on(self, name: str, view: Run) -> Session:
         """A fork of a run that was idle for too long, at the ``receive`` that waited; its program sees no seam."""
-        waited = [c.seq for c in view.calls if c.kind == "act" and json.loads(c.action)[1] == "receive"]
+        waited = [c.seq for c in view.calls if c.kind == "act" and c.action and json.loads(c.action)[1] == "receive"]
         seq, group = waited[-1], new_id()
         row = fork_row(view, seq, Intervention(), "same", 0, group=group)
         self.store.put_group(GroupRow(group, "tree", view.task_id, (row.id,), f"{view.id} goes on"))

@@ -230,9 +230,10 @@ def redacts(make: Factory) -> None:
     assert store.find("text:swordfish") == [other.run], "an unrelated run keeps what it says"
     assert [c.key for c in store.calls(forked.run)] == keys and store.verify() == []
     reply = Run(store, script.run).reply(1)
-    assert reply.message.text == "" and reply.ids is None and "redacted" in reply.message.extra
+    assert reply.message.text == "(redacted)" and reply.ids is None and reply.message.redacted
     assert store.calls(script.run)[1].inner == ()
-    assert store.calls(script.run)[2].action == "" and store.calls(script.run)[0].text
+    assert store.calls(script.run)[2].action == "(redacted)" and store.calls(script.run)[2].redacted
+    assert store.calls(script.run)[0].text
     target = make()
     target.merge(store)
     assert target.tombstones() == store.tombstones() and target.verify() == []

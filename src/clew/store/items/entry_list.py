@@ -68,6 +68,14 @@ class EntryList:
         held = {one.item: one.memory for _, one in self.entries() if one.item in wanted and one.what != "deleted"}
         return self.bury_entries(tombstone(memory, item, time.time()) for item, memory in held.items())
 
+    def replace_entries(self, pairs: Iterable[tuple[Entry, Entry]]) -> None:
+        """Put each second entry in the place of the first, under its number."""
+        with self._guard:
+            for was, now in pairs:
+                if (held := self._entries.pop(was.key, None)) is not None:
+                    self._entries[now.key] = Numbered(held.no, now)
+            self._entries = dict(sorted(self._entries.items(), key=lambda pair: pair[1].no))
+
     def put_vectors(self, vectors: Iterable[Vector]) -> int:
         """Keep vectors, each in the place of what its model made of its item before; gives how many were kept. Those of
         items that are not there are passed over.

@@ -7,11 +7,16 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from clew.core.keys import encode
 from clew.core.records import Node
+from clew.core.values import REDACTED
 from clew.store.protocol import Burial, Tables
 from clew.store.sql.dialect import Connection, replacing
-from clew.store.sql.row_codec import BITS, EXTRA, NODE_COLUMNS, PARTS
-from clew.store.sql.run_tables import Records
+from clew.store.sql.row_codec import BITS, CALL_COLUMNS, EXTRA, NODE_COLUMNS, PARTS, RUN_COLUMNS, readable, report_json
+from clew.store.sql.run_tables import KNOWN, Records
 
+_TABLES = "ident blob node run call grp series annotation lease tag report outcome metric tombstone entry vector"
+_OVER_NODE = replacing("key", NODE_COLUMNS.partition(", ")[2])
+_OVER_CALL = replacing("at", CALL_COLUMNS.partition(", ")[2])
+_OVER_RUN = replacing("no", RUN_COLUMNS.partition(", ")[2])
 _BURY = f"INSERT INTO tombstone(place, at, issue) VALUES (?, ?, ?) {replacing('place', 'at, issue')}"
 
 
@@ -58,6 +63,18 @@ class Maintenance(Records):
         """Places whose content was redacted (``run@seq``, or a node's hex key), Calls with their issue digest."""
         return dict(self._read("SELECT place, issue FROM tombstone"))
 
+    def holding(self, words: Sequence[bytes]) -> dict[str, int]:
+        """How many rows of each table hold one of some byte strings, and in which files of the store they stand."""
+        found: dict[str, int] = {}
+        for table in _TABLES.split():
+            rows = self._read(f"SELECT * FROM {table}")
+            texts = (
+                [encode(v) if isinstance(v, str) else bytes(v) for v in row if hasattr(v, "__len__")] for row in rows
+            )
+            count = sum(any(word in text for text in row for word in words) for row in texts)
+            found |= {table: count} if count else {}
+        return found
+
     def used_blobs(self, runs: set[str], nodes: Container[bytes] | None = None) -> set[bytes]:
         """Blobs that the given runs and nodes use (None: all nodes), interned ones included."""
         with self._lock:
@@ -87,44 +104,51 @@ class Maintenance(Records):
             self.commit()
             with self._write() as db:
                 self._erasing(db)
-                loose: set[bytes] = set()
+                loose = set(burial.blobs)
                 for node in burial.nodes:
                     db.execute(_BURY, (node.key.hex(), now, b""))
                     for (more,) in db.execute("SELECT more FROM node WHERE key = ?", (node.key,)).fetchall():
                         loose |= self._codec.image_keys(more)
-                    row = self._codec.node(node)
-                    db.execute("UPDATE node SET text = ?, more = ?, ids = NULL WHERE key = ?", (row[3], row[4], row[0]))
-                for run, call, issue in burial.calls:
-                    at = (self._number(run) << BITS) + call.seq
+                emptied = [self._codec.node(node) for node in burial.nodes]
+                self._file(db, "node", NODE_COLUMNS, emptied, _OVER_NODE)
+                gone = [((self._number(run) << BITS) + call.seq, call) for run, call, _ in burial.calls]
+                for (at, _), (run, call, issue) in zip(gone, burial.calls, strict=True):
                     db.execute(_BURY, (f"{run}@{call.seq}", now, issue))
-                    loose.update(*db.execute("SELECT snapshot, legal FROM call WHERE at = ?", (at,)).fetchall())
+                    loose.update(*db.execute("SELECT snapshot, legal, setup FROM call WHERE at = ?", (at,)).fetchall())
                     for (packed,) in db.execute("SELECT packed FROM call WHERE at = ?", (at,)).fetchall():
                         loose |= self._codec.shown_keys(packed)
-                    db.execute(
-                        "UPDATE call SET action = '', text = '', legal = NULL, snapshot = ?, packed = NULL, "
-                        "logprobs = NULL, entropies = NULL, kept = NULL, error = '' WHERE at = ?",
-                        (b"", at),
-                    )
-                for row_ in burial.rows:
-                    no = self._number(row_.id)
+                self._file(db, "call", CALL_COLUMNS, [self._codec.call(at, call) for at, call in gone], _OVER_CALL)
+                told = [(self._number(row.id), row) for row in burial.rows]
+                for no, _ in told:
                     loose.update(*db.execute("SELECT task FROM run WHERE no = ?", (no,)).fetchall())
-                    key = self.put_blob(encode(row_.task))
-                    db.execute(
-                        "INSERT INTO blob(key, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (key, encode(row_.task))
-                    )
-                    told = (key, row_.changes, row_.config, row_.meta, no)
-                    db.execute("UPDATE run SET task = ?, changes = ?, config = ?, meta = ? WHERE no = ?", told)
+                self._file(db, "run", RUN_COLUMNS, [self._codec.run(no, row) for no, row in told], _OVER_RUN)
+                self._file(db, "blob", "key, body", list(self._blobs.items()), KNOWN)
+                self._erase_rest(db, burial)
                 self._drop_derived(db)
-            self._blobs.clear()
-            self._sweep(loose - {None, b""})
+                self._blobs.clear()
+                self._delete_unused(db, loose - {None, b""})
+            self._live.clear()
+            self._codec.forget()
+            self._scrub("redacted")
 
-    def _sweep(self, loose: set[bytes]) -> None:
-        """Remove blobs that nobody uses any more, and scrub what was freed out of the store."""
+    def _erase_rest(self, db: Connection, burial: Burial) -> None:
+        """Reports, lines about items, and strings kept once that are no ids of runs or groups."""
+        for id, report in burial.reports.items():
+            db.execute("UPDATE report SET body = ? WHERE id = ?", (self._text(report_json(report)), id))
+        for was, now in burial.entries:
+            db.execute("UPDATE entry SET key = ?, body = ? WHERE key = ?", (now.key, self._text(now.body), was.key))
+        if not burial.words:
+            return
+        ids = {no for table in ("run", "grp") for (no,) in db.execute(f"SELECT no FROM {table}").fetchall()}
+        for no, text in db.execute("SELECT no, id FROM ident").fetchall():
+            if no not in ids and any(word in encode(readable(text)) for word in burial.words):
+                db.execute("UPDATE ident SET id = ? WHERE no = ?", (f"{REDACTED} {no}", no))
+                self._no.pop(self._id.pop(no, ""), None)
+        self._no[""], self._id[0] = 0, ""
+
+    def _delete_unused(self, db: Connection, loose: set[bytes]) -> None:
         used = self.used_blobs(set(self.run_ids()))
-        with self._write() as db:
-            db.executemany("DELETE FROM blob WHERE key = ?", [(key,) for key in loose - used])
-        self._codec.forget()
-        self._scrub("redacted")
+        db.executemany("DELETE FROM blob WHERE key = ?", [(key,) for key in loose - used])
 
     def remove(self, runs: Iterable[str], nodes: Iterable[bytes], blobs: Iterable[bytes]) -> None:
         """Remove runs with all that is filed under them, nodes and blobs, and give the room back."""
@@ -139,8 +163,10 @@ class Maintenance(Records):
                 db.executemany("DELETE FROM node WHERE key = ?", [(key,) for key in nodes])
                 db.executemany("DELETE FROM annotation WHERE node = ? AND run = 0", [(key,) for key in nodes])
                 self._drop_derived(db)
+                self._delete_unused(db, set(blobs))
             self._seen.clear()
-            self._sweep(set(blobs))
+            self._codec.forget()
+            self._scrub("removed")
 
     def rebuild(self) -> None:
         """Throw the derived tables away; each is filled again when it is next read."""

@@ -6,6 +6,7 @@ Its parts are siblings over ``sql.run_tables.Records``. A part calls another onl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from clew.store.base import Keeper
@@ -35,3 +36,23 @@ class SQLiteStore(FullText, Maintenance, ItemTable, SmallTables, Leases, Ranges,
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         super().__init__()
         self._connect(path, readonly)
+
+    def holding(self, words: Sequence[bytes]) -> dict[str, int]:
+        """How many rows of each table hold one of some byte strings, those of derived tables too, and how often they
+        stand in the file and in its log, where content stays that no row holds any more."""
+        self.commit()
+        found: dict[str, int] = {}
+        for (table,) in self._read("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"):
+            columns = [row[1] for row in self._read(f'PRAGMA table_info("{table}")')]
+            says = " OR ".join(f'instr(CAST("{column}" AS BLOB), ?) > 0' for column in columns)
+            hits = {
+                hit
+                for word in words
+                for hit in self._read(f'SELECT * FROM "{table}" WHERE {says}', [word] * len(columns))
+            }
+            found |= {table: len(hits)} if hits else {}
+        for path in (Path(self.path), Path(f"{self.path}-wal")):
+            if path.exists() and (data := path.read_bytes()):
+                count = sum(data.count(word) for word in words)
+                found |= {f"file {path.name}": count} if count else {}
+        return found

@@ -59,7 +59,7 @@ def keep_only(shelf: TreeShelf, trees: Roots, *, remove: bool = True) -> tuple[i
     """
     with _alone(shelf):
         needed, _ = reached(shelf, [*trees(), *shelf.recent()])
-        idle = [(path, size) for key, path, size in _objects(shelf) if key not in needed]
+        idle = [(path, size) for key, path, size in objects(shelf) if key not in needed]
         if remove and idle:
             shelf.removing()
             for path, _ in idle:
@@ -67,7 +67,7 @@ def keep_only(shelf: TreeShelf, trees: Roots, *, remove: bool = True) -> tuple[i
     return len(idle), sum(size for _, size in idle)
 
 
-def _objects(shelf: TreeShelf) -> Iterator[tuple[str, str, int]]:
+def objects(shelf: TreeShelf) -> Iterator[tuple[str, str, int]]:
     """Key, path and bytes of every object."""
     for name in os.listdir(shelf.folder):
         if len(name) == 2:
