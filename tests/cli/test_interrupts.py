@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -63,6 +64,16 @@ async def agent(run):
 PLACES = ("finaliser", "weak reference", "garbage", "code", "thread")
 WORLD = "household(rooms=2,steps=40)"
 LINE = ("run", "own.py:agent", "--world", WORLD, "--model", "echo", "--tasks", "2")
+
+
+def test_a_run_that_a_script_starts_behind_an_ampersand_can_be_stopped(tmp_path):
+    """A shell without job control starts it with SIGINT ignored, which the program and its children inherit."""
+    (tmp_path / "own.py").write_text(f"WHEN, WHERE = 'run', 'code'\n{AGENT}")
+    line = shlex.join([sys.executable, "-m", "clew.cli", *LINE])
+    script = f"{line} & wait $!; exit $?"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 130, done.stderr
+    assert len(unfinished(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("when", ["load", "run"])
