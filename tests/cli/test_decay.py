@@ -93,6 +93,7 @@ for role in ("sum-oracle", "sum-neglect-.5"):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("stack", ["clew-summarise", "inspect-summary"])
 def test_a_models_summaries_over_http_through_the_gateway(stack, tmp_path):
     if not STACKS[stack].version and STACKS[stack].package != "clew":

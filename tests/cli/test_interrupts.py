@@ -138,6 +138,7 @@ print([interrupted(draw.random() * 0.6) for _ in range(12)])
 """
 
 
+@pytest.mark.whole
 def test_interrupts_at_many_moments_end_the_process_and_leave_runs_that_resume(clew, tmp_path):
     """From the start of the line, over the opening of runs, to the middle of them: they take 4 seconds or more."""
     (tmp_path / "own.py").write_text(f"WHEN, WHERE = '', ''\n{AGENT.replace('0.01)', '0.1)')}")

@@ -158,6 +158,7 @@ def test_a_killed_gateway_leaves_whole_files_and_its_program_is_started_again_in
             faultless(place, store)
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 @pytest.mark.timeout(120 + 60 * KILLS)
 def test_a_killed_run_in_a_workspace_goes_on_in_the_right_files(place):

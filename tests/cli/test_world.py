@@ -115,6 +115,7 @@ def test_models_are_ranked_in_a_simulated_world_with_a_model_of_a_file(clew, tmp
     assert "of 4 runs" in out
 
 
+@pytest.mark.whole
 def test_a_training_ends_where_the_simulated_world_is_not_faithful(clew):
     """The model of the world says the same to every action; the bound lies far above what agrees."""
     pytest.importorskip("torch", reason="did not run: torch is not installed")

@@ -73,6 +73,7 @@ def test_every_ask_of_a_step_carries_its_advantage(groups: Any) -> None:
     assert groups.runs[0].low_point("g2po").run == groups.runs[0].id
 
 
+@pytest.mark.whole
 def test_columns_agree_with_the_record(groups: Any) -> None:
     judge(groups, 3.0, 0.0)
     steps = credit.steps(groups)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 
+pytestmark = pytest.mark.whole
+
 README = ROOT / "README.md"
 
 

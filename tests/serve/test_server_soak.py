@@ -11,6 +11,8 @@ import pytest
 from benchmarks import soak
 from clew.store import open_store
 
+pytestmark = pytest.mark.whole
+
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
 SECONDS = float(os.environ.get("CLEW_SOAK", "6"))

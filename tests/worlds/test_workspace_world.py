@@ -129,6 +129,7 @@ def test_file_tools_and_what_they_refuse(project):
     world.close()
 
 
+@pytest.mark.whole
 def test_bounds_are_named_and_undo_what_passed_them(project):
     taskset = world_of(project, seconds=2.0, disk=8 << 20)
     world = taskset.open(taskset.find("x"))
