@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -41,10 +42,8 @@ async def asks_on_a_loop_of_its_own(run):
 async def swallows_its_cancellation(run):
     await run.chat().ask("first")
     while True:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
-        except asyncio.CancelledError:
-            pass
 
 
 async def waits_for_something_else(run):
@@ -55,10 +54,8 @@ async def waits_for_something_else(run):
 async def leaves_a_stubborn_task(run):
     async def part():
         while True:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                pass
 
     run.kept = asyncio.create_task(part())
     await run.chat().ask("first")
