@@ -25,6 +25,7 @@ from typing import Any, TypeVar, cast
 from clew.core.records import Call, Cursor, RunRow
 
 T = TypeVar("T")
+Work = Coroutine[Any, Any, Any] | Generator[Any, None, Any]  # what a task runs
 _mine: ContextVar[Timers | None] = ContextVar("timers", default=None)
 SETTLED = 20  # passes of the loop in which an agent does nothing, after which it has settled
 RESTLESS = 2000  # passes after which an event comes to an agent that never settles
@@ -213,14 +214,14 @@ class Contained(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, Any, T]:
         return (yield from self._work.__await__())
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._work, name)  # cr_frame and the like, for tracebacks
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: object) -> object:
         with _contained():
             return self._work.send(value)
 
-    def throw(self, *raised: Any) -> Any:
+    def throw(self, *raised: Any) -> object:
         with _contained():
             return self._work.throw(*raised)
 
@@ -264,7 +265,7 @@ def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
     make = loop.get_task_factory()
 
-    def task_of(loop: asyncio.AbstractEventLoop, work: Any, **how: Any) -> Any:
+    def task_of(loop: asyncio.AbstractEventLoop, work: Work, **how: Any) -> asyncio.Future[Any]:
         context = how.get("context")
         mine = _mine.get() if context is None else context.get(_mine)
         if mine is not None and asyncio.iscoroutine(work):
