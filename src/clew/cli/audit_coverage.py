@@ -77,10 +77,12 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
     Raises:
         BadInput: the method annotated none of the runs.
     """
+    from clew.store.protocol import latest_last
+
     by_id, acts, some = {run.id: run for run in runs}, [], False
     for path in paths:
         run = by_id[path.run]
-        values = {a.seq: a.value for a in run.annotations(method, "call") if a.value is not None}
+        values = {a.seq: a.value for a in latest_last(run.annotations(method, "call")) if a.value is not None}
         some |= bool(values)
         steps = run.steps
         for act, number in zip(path.acts(), path.steps, strict=True):

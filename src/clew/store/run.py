@@ -13,7 +13,7 @@ from clew.core.reading import Step
 from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow, action_of
 from clew.core.values import F32, Message, Observation, StopReason, ToolCall
 from clew.store.labels import METHOD, Label, read, standing
-from clew.store.protocol import Tables, rewards
+from clew.store.protocol import Tables, latest_last, rewards
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -222,7 +222,7 @@ class Run:
             BadInput: the method annotated no ask of this run.
         """
         values: dict[int, tuple[int, float]] = {}
-        for a in self.annotations(method, "call"):
+        for a in latest_last(self.annotations(method, "call")):
             rank = 2 * (a.run == self.id) + (a.scope in (self.group, self.id))
             if a.value is not None and rank >= values.get(a.seq, (0, 0.0))[0]:
                 values[a.seq] = (rank, a.value)
@@ -257,7 +257,7 @@ class Run:
     def steps_frame(self) -> DataFrame:
         """A pandas DataFrame with one row per step and one column per annotated method (NaN where absent)."""
         values: dict[int, dict[str, float]] = {}
-        for a in self.annotations(target="call"):
+        for a in latest_last(self.annotations(target="call")):
             if a.value is not None:
                 values.setdefault(a.seq, {})[a.method] = a.value
         rows = []

@@ -39,6 +39,7 @@ from clew.harness.context.pins import Pins
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.runner import Runner
 from clew.store import Keeper, Run
+from clew.store.protocol import latest_last
 from clew.worlds.desk.desk import Case, Desk, record_of
 from clew.worlds.desk.desk_rules import RULES
 
@@ -265,7 +266,7 @@ def arm(
 
 def trial(run: Run) -> Trial:
     """What a recorded episode came to."""
-    verdict = {a.method: a.value for a in run.store.annotations([run.id], target="run")}
+    verdict = {a.method: a.value for a in latest_last(run.store.annotations([run.id], target="run"))}
     data = json.loads(run.row.task)["data"]
     contexts = [json.loads(c.text) for c in run.calls if c.kind == "note" and c.action == "context"]
     note: dict[str, Any] = contexts[0] if contexts else {}
