@@ -18,6 +18,7 @@ from clew.core.values import Message
 from clew.harness.context.pins import MESSAGES, Pins
 from clew.harness.loading import load_agent
 from clew.models.dialects import chat
+from clew.models.dialects.foreign import neutral
 
 NEEDS = (
     "It is called as compact(messages, budget, summarise): messages in OpenAI's format, a number of tokens, and a "
@@ -39,7 +40,7 @@ class OwnSession:
         self.held, self.wrote = list[Message](), False
 
     def feed(self, messages: Sequence[Message]) -> list[Message]:
-        asked = chat.messages_to_wire([*self.held, *messages])
+        asked = chat.messages_to_wire(neutral([*self.held, *messages], chat.NAME, named=True))
         try:
             given = self.function(asked, self.budget, self.summary)
             if inspect.isawaitable(given):

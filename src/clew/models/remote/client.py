@@ -19,6 +19,7 @@ from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Message, Piece, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse, token_route
+from clew.models.dialects.foreign import neutral
 from clew.models.dialects.logprobs import wrong
 from clew.models.remote import bounded, prices, prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
@@ -347,7 +348,7 @@ class Remote:
         else:
             asked = Asked(
                 self.model,
-                tuple(node.message for node in request.path),
+                tuple(neutral([node.message for node in request.path], self.dialect)),
                 request.tools,
                 request.sampling,
                 seed,
