@@ -26,6 +26,7 @@ from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
 from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import Purse, RateLimiter
+from clew.models.remote.own_secrets import Masking
 from clew.models.remote.prices import Price, price_of
 from clew.models.remote.request_body import as_sent, in_force, with_grammar, with_shape
 from clew.models.taps import refuse_taps
@@ -266,6 +267,7 @@ class Remote:
     async def _streamed(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         """Text as it arrives; an end that comes too early is a cut, unless nothing had arrived."""
         stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
+        masking, before = self.endpoint.masking(), None
         try:
             async with AsyncExitStack() as stack:
                 opened = self.endpoint.streamed(client, self._wire, body, flight.request)
@@ -284,9 +286,10 @@ class Remote:
                     if line is None:
                         break
                     event = events.feed(line)
-                    if event is not None and (text := self._fed(stream, event, arrived)):
-                        arrived = True
-                        yield text
+                    if event is not None and (piece := self._fed(stream, event, arrived, masking)):
+                        arrived, before = True, before or piece.before
+                        if said := masking.piece(piece):
+                            yield Piece(said, before=before, part=piece.part)
         except TimeoutError:
             if not (arrived and flight.bounded_by_run):
                 raise
@@ -303,17 +306,19 @@ class Remote:
             if not arrived:
                 raise Failed(Failure(400, trouble, final=True) if OVERFLOW.search(trouble) else Failure(0, trouble))
         flight.note(200, trouble)
+        if said := masking.rest():
+            yield Piece(said, before=before, part=stream.part)
         try:
             completion = stream.result()
         except GARBLED as error:
             raise self._garbled(error) from None
         yield self._finished(flight, body, completion)
 
-    def _fed(self, stream: Any, event: Json, arrived: bool) -> Piece:
+    def _fed(self, stream: Any, event: Json, arrived: bool, masking: Masking) -> Piece:
         """The text of an event; the first comes with the message so far."""
         try:
             text = str(stream.feed(event))
-            before = stream.result().message if text and not arrived else None
+            before = masking.message(stream.result().message) if text and not arrived else None
             return Piece(text, before=before, part=stream.part)
         except GARBLED as error:
             raise self._garbled(error) from None
@@ -328,7 +333,7 @@ class Remote:
     def _garbled(self, error: Exception) -> Refused:
         """What is raised for an answer that is none of the dialect."""
         if isinstance(error, BadRecord):
-            return Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy)
+            return Refused(f"{self.endpoint.url}: {self.endpoint.hidden(error.message)}", remedy=error.remedy)
         told = f"{self.endpoint.url} gave an answer that is none of the {self.dialect} dialect"
         return Refused(f"{told}: {type(error).__name__}", remedy="Check that the URL is of such an endpoint.")
 
@@ -400,7 +405,11 @@ class Remote:
         exact = force.temperature == 1 and force.top_p == 1 and not force.top_k and not force.grammar
         exact = exact and not force.shape
         exact = exact or self.logprobs == "processed" or completion.plain is not None
-        completion = self._without_wrong(completion)
+        given = self._without_wrong(completion)
+        completion = self.endpoint.masking().completion(given)
+        if self.renderer is not None and given.tokens is not None and completion.tokens is None:
+            told = f"{self.endpoint.url} gave the credential back in a reply of token ids"
+            raise Refused(told, remedy="Nothing of it is kept: use another key, and another endpoint.")
         usage = completion.usage
         paid = prices.charged(usage, prices.sent(request), prices.received(completion))
         if self.price and paid != usage:
