@@ -270,7 +270,7 @@ def pairs(n: int, difference: tuple[float, float, float], runs: int | None = Non
 
 def verdict(these: list[Pair]) -> tuple[str, str]:
     one = Subject("item", ("a",))
-    found = judged({one: these}, {one: "item a"})[0]
+    found = judged({one: these}, {one: "item a"}, fallible=True)[0]
     return found.verdict, found.why
 
 
@@ -289,7 +289,7 @@ def test_what_copies_do_together_counts_for_each_of_them() -> None:
 
     def called(together: list[Pair]) -> set[str]:
         measured = {one: pairs(60, (0, 0, 0)), other: pairs(60, (0, 0, 0)), both: together}
-        found = judged(measured, dict.fromkeys(measured, "x"))
+        found = judged(measured, dict.fromkeys(measured, "x"), fallible=True)
         return {it.verdict for it in found if it.subject.kind == "item"}
 
     assert called(pairs(60, (1, 0, 0))) == {"redundant"}

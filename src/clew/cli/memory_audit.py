@@ -113,7 +113,7 @@ def told(found: Finding) -> None:
     common.print_table(head, rows)
     common.echo("Figures: with it less without it, 95 % intervals over runs; p: of success, corrected for all of them.")
     for it in found.worth:
-        if it.verdict != "cannot tell":
+        if it.verdict != "cannot tell" or not it.checks.tested:
             common.echo(f"{_name(it)}: {it.verdict}: {it.why}")
     cost = found.cost
     dollars = f", ${cost.dollars:,.2f}" if cost.dollars else ""
@@ -177,6 +177,7 @@ def _json(plan: Plan, found: Finding | None, listed: Lists, ids: list[str]) -> d
     for it in found.worth if found is not None else []:
         one: dict[str, Any] = {"kind": it.subject.kind, "items": list(it.subject.items)}
         one |= common.pick(it._asdict(), "verdict why p p_cost more pairs missing")
+        one |= {"checks": it.checks.json()}
         one |= {"shares": dict(zip(("with", "without"), it.shares, strict=True))}
         reports = {"success": it.success, "turns": it.turns, "tokens": it.tokens}
         worth.append(one | {name: r and run_options.numbers(r) for name, r in reports.items()})

@@ -21,7 +21,9 @@ from clew.core.errors import BadInput, ClewError
 from clew.core.keys import value_digest
 from clew.core.records import Cursor
 from clew.harness.memory import Item, Memory
+from clew.harness.memory.telling import THRESHOLD
 from clew.store import Run
+from clew.store.protocol import rewards
 
 PAIRS, BUDGET, PER_RUN = 60, 3000, 4
 
@@ -179,7 +181,9 @@ def read(
             if present is not None and without is not None:
                 pairs[subject].append(Pair(start.run, present[:3], without[:3]))
     names = {subject: named(subject, it.memory) for subject in it.starts}
-    return worth_verdict.judged(pairs, names, margin=margin, cost=cost)
+    recorded = rewards(forks.store, sorted({start.run for places in it.starts.values() for start, _ in places}))
+    fallible = len({reward > THRESHOLD for reward in recorded.values()}) > 1
+    return worth_verdict.judged(pairs, names, margin=margin, cost=cost, fallible=fallible)
 
 
 def named(subject: Subject, memory: str) -> str:

@@ -3,7 +3,8 @@
 ``worth_audit.py`` calls ``judged`` with what became of the forks. The unit is the run: forks of one run hang together,
 so each run counts once, with the mean of its pairs. A verdict needs a test that holds over all subjects of the audit;
 "no effect shown" needs the whole interval within the margins; everything else is "cannot tell", with the number of runs
-that it would take to know. Nothing here runs anything.
+that it would take to know. Where every fork succeeded, or every fork failed, and no run shows that the judge can say
+otherwise, nothing was tested. Nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from clew.audit import design
 from clew.audit.design import F64
+from clew.core.comparisons import Comparisons
 from clew.core.errors import need
 from clew.core.records import Report
 
@@ -67,6 +69,7 @@ class Worth(NamedTuple):
     missing: int
     shares: tuple[float, float]  # of success, with it and without
     base: tuple[float, float]  # turns and tokens without it
+    checks: Comparisons  # the pairs, none of which could differ where success is the same in all there is
 
 
 def judged(
@@ -77,19 +80,23 @@ def judged(
     cost: float = COST,
     alpha: float = ALPHA,
     kept: Mapping[str, Any] | None = None,
+    fallible: bool = False,
 ) -> list[Worth]:
     """Verdicts on all subjects of an audit together; one without a judged pair is left out.
 
     Args:
         names: what each is called in its claims.
         kept: ``caveats`` of every Report.
+        fallible: runs beside these forks show that the judge gives success to some and not to others.
     """
+    seen = {side[0] for these in pairs.values() for pair in _judged(these) for side in (pair.present, pair.without)}
+    fallible |= len(seen) > 1
     measured = [_measured(one, these, names[one], dict(kept or {})) for one, these in pairs.items() if _judged(these)]
     success = design.holm_discrete([it.p_success for it in measured], [design.attainable(it.nets) for it in measured])
     costs = design.holm([_cost_p(it, cost) for it in measured])
     return _with_copies(
         [
-            _called(it, min(p / SUCCESS, 1.0), min(q / COSTS, 1.0), len(measured), margin, cost, alpha)
+            _called(it, min(p / SUCCESS, 1.0), min(q / COSTS, 1.0), len(measured), margin, cost, alpha, fallible)
             for it, p, q in zip(measured, success, costs, strict=True)
         ]
     )
@@ -162,14 +169,25 @@ def _cost_p(it: _Measured, margin: float) -> float:
     return max(2 * float(need("scipy.stats", "stats").t.sf(beyond / error, len(values) - 1)), least)
 
 
-def _called(it: _Measured, p: float, p_cost: float, tests: int, margin: float, cost: float, alpha: float) -> Worth:
+def _checks(it: _Measured, margin: float, fallible: bool) -> Comparisons:
+    how = "succeeded" if it.shares[0] else "failed"
+    why = f"every fork {how}, with it and without, and no run shows that the judge can say otherwise"
+    return Comparisons("pairs of forks", it.pairs, it.pairs if fallible else 0, margin, "of success", why)
+
+
+def _called(
+    it: _Measured, p: float, p_cost: float, tests: int, margin: float, cost: float, alpha: float, fallible: bool
+) -> Worth:
     success, turns = it.reports["success"], it.reports.get("turns")
     told = it.reports.get(it.cost)
     even = -margin <= success.low and success.high <= margin
     share = float(it.by_run[it.cost].mean()) / it.scale if it.scale else 0.0
     saved = f"{abs(share):.0%} {'more' if share > 0 else 'fewer'} {it.cost}"
     verdict: Verdict = "cannot tell"
-    if it.missing > MISSING * (it.pairs + it.missing):
+    checks = _checks(it, margin, fallible)
+    if not checks.tested:
+        why = checks.verdict("")
+    elif it.missing > MISSING * (it.pairs + it.missing):
         why = f"{it.missing} of {it.pairs + it.missing} pairs were not judged"
     elif p <= alpha:
         verdict, why = ("helpful", "success rises") if success.estimate > 0 else ("harmful", "success falls")
@@ -197,11 +215,12 @@ def _called(it: _Measured, p: float, p_cost: float, tests: int, margin: float, c
         tokens,
         p,
         p_cost,
-        more if verdict == "cannot tell" else None,
+        more if verdict == "cannot tell" and checks.tested else None,
         it.pairs,
         it.missing,
         it.shares,
         it.base,
+        checks,
     )
 
 
