@@ -32,6 +32,17 @@ _OPPOSITE = """always never, before after, first last, open closed, on off, true
 includes excludes, included excluded, allowed forbidden, required optional, enabled disabled, ascending descending,
 minimum maximum, least most, more fewer, up down, start end, public private, works fails"""
 NEGATIONS = frozenset(_NOT.split())
+FEW = 2  # telling words below which a text says nothing
+REPEATED, LONG = 0.3, 20  # share of different words below which a text of so many words repeats itself
+_EMPTY = (
+    "accurate accurately again all always answer approach appropriate attention aware best better careful carefully "
+    "check clear clearly complete completely consider correct correctly detail details double efficient ensure every "
+    "everything follow give good help helpful important instruction instructions keep know look make mind mistake "
+    "mistakes must necessary need needed note plan please possible proceed proper properly provide quality question "
+    "read remember request requirements response review right step steps successfully sure take task tasks thing "
+    "things think thoroughly time try understand use user verify way well work works"
+)
+EMPTY = frozenset(_EMPTY.split())  # words of advice that fits every task
 _SAYS, _NUMBERS = frozenset(_SAYS_WORDS.split()), frozenset(_COUNTS.split())
 _OPPOSITES = frozenset(frozenset(pair.split()) for pair in _OPPOSITE.replace("\n", " ").split(", "))
 _PLAIN = STOP - NEGATIONS - _NUMBERS - {"one"}.union(*_OPPOSITES)
@@ -83,6 +94,18 @@ def plain_words(text: str) -> list[str]:
 def telling(text: str) -> frozenset[str]:
     """The words of a text that say something."""
     return frozenset(plain_words(text)) - STOP
+
+
+def says_nothing(text: str) -> str:
+    """Why a text looks as if it said nothing, so that it would be true of any run; empty where it does not."""
+    telling_words, every = telling(text), plain_words(text)
+    if len(telling_words) < FEW:
+        return "it has no two words that say something"
+    if not telling_words - EMPTY - NEGATIONS:
+        return "it is advice that fits every task: " + " ".join(sorted(telling_words)[:6])
+    if len(every) >= LONG and len({*every}) < REPEATED * len(every):
+        return "it repeats the same few words"
+    return ""
 
 
 def said(text: str) -> Said:

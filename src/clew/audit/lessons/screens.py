@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from clew.audit.lessons.grounds import Grounds, content, grounds_of, holds, shares, terms
 from clew.audit.lessons.lesson import Lesson, Ruling
-from clew.audit.lessons.likeness import relative
+from clew.audit.lessons.likeness import relative, says_nothing
 from clew.audit.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
 from clew.audit.lessons.run_view import RunView
 from clew.core.errors import BadInput, UnknownName
@@ -67,6 +67,7 @@ def rule(lesson: Lesson, neighbours: Sequence[Item], run: RunView, strict: bool 
         hostile(text, found)
         or _planted(lesson.kind, body, found)
         or _particular(text, found)
+        or says_nothing(text)
         or _ungrounded(lesson.kind, body, [one.seq for one in cited], found)
         or _misplaced(scope, found)
         or (_claimed(text, found) if strict else "")

@@ -17,18 +17,7 @@ from clew.harness.memory.telling import THRESHOLD
 from clew.store.base import Keeper
 from clew.store.protocol import rewards
 
-FEW = 2  # telling words below which an item says nothing
-SAME = 0.3  # share of different words below which an item repeats itself
 ECHO = 0.8  # share of words that an item has in common with the one query that it was ever given for
-_EMPTY = (
-    "accurate accurately again all always answer approach appropriate attention aware best better careful carefully "
-    "check clear clearly complete completely consider correct correctly detail details double efficient ensure every "
-    "everything follow give good help helpful important instruction instructions keep know look make mind mistake "
-    "mistakes must necessary need needed note plan please possible proceed proper properly provide quality question "
-    "read remember request requirements response review right step steps successfully sure take task tasks thing "
-    "things think thoroughly time try understand use user verify way well work works"
-)
-EMPTY = frozenset(_EMPTY.split())  # words of advice that fits every task
 
 
 class Remark(NamedTuple):
@@ -66,15 +55,11 @@ def lists(store: Keeper, items: Sequence[Item]) -> Lists:
 
 def junk(item: Item) -> str:
     """Why an item looks as if it said nothing; empty where it does not."""
-    said, all_words = likeness.telling(item.text), likeness.plain_words(item.text)
+    said = likeness.telling(item.text)
     if item.kind == "tool":
         return ""
-    if len(said) < FEW:
-        return "it has no two words that say something"
-    if not said - EMPTY - likeness.NEGATIONS:
-        return "it is advice that fits every task: " + " ".join(sorted(said)[:6])
-    if len(all_words) >= 20 and len({*all_words}) < SAME * len(all_words):
-        return "it repeats the same few words"
+    if why := likeness.says_nothing(item.text):
+        return why
     queries = {given.query for given in item.given}
     if len(queries) == 1:
         query = likeness.telling(next(iter(queries)))
