@@ -63,3 +63,19 @@ def test_a_folder_of_others_and_one_that_is_in_use(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(BadInput):
         append(store, ["run"], tmp_path / "file")
+
+
+def test_what_a_killed_export_left_is_ignored_and_removed(tmp_path):
+    """Half a Parquet file of ours, of a process that is gone; a file of somebody else that begins so stays."""
+    store = MemoryStore()
+    run = Script(store, created=1e9).play(1)
+    day = tmp_path / "day=2026-11-28"
+    day.mkdir()
+    left, theirs = day / ".runs-yqms7hvhz4pr.32683.parquet", day / ".notes.parquet"
+    left.write_bytes(b"PAR1 and then the power failed")
+    theirs.write_bytes(b"PAR1 mine")
+    assert known_runs(tmp_path) == set()
+    assert append(store, [run.id], tmp_path).written == 1
+    assert not left.exists()
+    assert theirs.read_bytes() == b"PAR1 mine"
+    assert append(store, [run.id], tmp_path) == (0, 1, 0)

@@ -184,7 +184,7 @@ def files_in(folder: Path) -> list[Path]:
     """
     found = []
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.parent.name != "subagents":
+        if path.is_file() and path.parent.name != "subagents" and not path.name.startswith("."):  # half-written
             with suppress(BadInput):
                 if path.name.lower().endswith(JSON):
                     known = _recognised(path) is not None

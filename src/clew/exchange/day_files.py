@@ -3,7 +3,8 @@
     folder/day=2026-11-27/runs-x7k2….parquet
 
 A row is a run that ended, with the columns of a list of runs and those of ``parquet``. A file is written once, whole,
-and never again: a run that the folder holds stays as it was when it was exported, its reward too.
+and never again: a run that the folder holds stays as it was when it was exported, its reward too. What a killed export
+left half-written has a name that begins with a dot: it is no file of the folder, and the next export removes it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def append(
     """
     need("pyarrow", "frames")
     with _alone(folder):
+        for left in folder.glob("day=*/.runs-*.*.parquet"):  # of an export that was killed: nobody else writes now
+            left.unlink()
         held, wanted = known_runs(folder), set(runs)
         rows = sorted((row for row in store.summaries() if row.run in wanted), key=lambda row: (row.created, row.run))
         fresh = [row for row in rows if row.stop and row.run not in held]
@@ -69,7 +72,7 @@ def known_runs(folder: Path) -> set[str]:
     """
     pa, reader = need("pyarrow", "frames"), need("pyarrow.parquet", "frames")
     found: set[str] = set()
-    for file in sorted(folder.glob("day=*/*.parquet")):
+    for file in sorted(path for path in folder.glob("day=*/*.parquet") if not path.name.startswith(".")):
         try:
             found.update(reader.read_table(file, columns=["run"], partitioning=None)["run"].to_pylist())
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
