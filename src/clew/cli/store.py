@@ -97,12 +97,12 @@ def verify(rebuild: bool, as_json: bool, store_path: str) -> None:
     clew store verify
     clew store verify --store runs.db --rebuild
     """
-    from clew.store.verify import keys_checked
+    from clew.store.verify import guarded, keys_checked
 
     store = common.open_store(store_path)
     if rebuild:
         store.rebuild()
-    faults = [*store.verify(), *store_files.faults(store)]
+    faults = [*store.verify(), *guarded("files", partial(store_files.faults, store))]
     checked = keys_checked(store)
     runs, redacted = len(store.run_ids()), checked.made - checked.could_differ
     if as_json:

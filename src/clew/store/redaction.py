@@ -30,6 +30,7 @@ from clew.store.protocol import PACKED, Burial, Place, Tables, place
 LONG = 32  # characters; a text this long is erased wherever another contains it, a shorter one where it stands alone
 MOST = 50  # texts that are searched for when all is done
 SHORTEST = 4  # characters of words that are searched for
+SETTINGS = '{"redacted":"settings"}'  # `extra` of an ask of which only how the model was asked was erased
 MARK = "redacted"  # in a run's meta: what of the run itself was erased
 _STARTED = ("task", "changes", "config")  # what an agent is started with: without it a run cannot be followed
 
@@ -401,7 +402,7 @@ def _rest(call: Call, sought: Sought) -> Call:
     asked, in_force = (_unasked(one, sought) for one in (setup.asked, setup.in_force))
     now = setup._replace(tools=tools, asked=asked, in_force=in_force, model=sought.masked(setup.model))
     now = now._replace(served_by=sought.masked(setup.served_by), weights=sought.masked(setup.weights))
-    return call if now == setup else call._replace(setup=now, extra=call.extra or GONE)
+    return call if now == setup else call._replace(setup=now, extra=call.extra or SETTINGS)
 
 
 def _unasked(sampling: Sampling | None, sought: Sought) -> Sampling | None:
@@ -505,6 +506,17 @@ def _without(value: object, masked: Callable[[str], str]) -> object:
     if isinstance(value, (int, float)) and masked(json.dumps(value)) == REDACTED:
         return REDACTED
     return value
+
+
+def leftovers(call: Call) -> bool:
+    """Whether a Call that has a tombstone holds content all the same."""
+    if call.extra == SETTINGS:
+        return False
+    if call.extra != GONE:  # older tombstones have no mark
+        return bool(call.action or call.text)
+    arrays = call.logprobs is not None or call.entropies is not None
+    held = (call.error, call.legal, call.packed, call.inner, call.kept, call.snapshot)
+    return arrays or any(held) or call.text not in ("", REDACTED)
 
 
 # uniting stores

@@ -8,7 +8,8 @@ of a list reads the rows that it shows and no others.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, get_type_hints
 
 from clew.core.errors import StoreBroken, StoreError
@@ -20,6 +21,7 @@ from clew.store.slices import Slice, Unfinished
 from clew.store.sql.dialect import marks, replacing
 from clew.store.sql.row_codec import BITS, RUN_COLUMNS, readable
 from clew.store.sql.run_tables import ENDED, Records
+from clew.store.verify import guarded
 
 _FIELDS = [name for name in Summary._fields if name not in ("run", "reward")]
 _COLUMNS = ", ".join(f'"{name}"' for name in _FIELDS)
@@ -297,10 +299,15 @@ class Listing(Records):
     def check(self) -> list[Fault]:
         """What the database itself finds wrong, and summaries that are not what their run says."""
         faults = [Fault(self.path, said) for said in self._damage()]
+        return faults + list(guarded("the list of runs", self._stale))
+
+    def _stale(self) -> Iterator[Fault]:
         for made in self.summaries():
-            if made.stop and made._replace(reward=None) != self._count(self.row(made.run)):
-                faults.append(Fault(made.run, "its summary is out of date; `clew store verify --rebuild` remakes it"))
-        return faults
+            yield from guarded(made.run, partial(self._uncounted, made))
+
+    def _uncounted(self, made: Summary) -> Iterator[Fault]:
+        if made.stop and made._replace(reward=None) != self._count(self.row(made.run)):
+            yield Fault(made.run, "its summary is out of date; `clew store verify --rebuild` remakes it")
 
 
 def _place(field: str) -> str:

@@ -123,7 +123,7 @@ def applied(db: sqlite3.Connection) -> list[str] | None:
     code = sorted(name for name, kind in kinds.items() if kind != "table")
     if code:  # a trigger or a view would run with each of our own statements
         raise StoreBroken(f"holds the {kinds[code[0]]} {code[0]!r}, which Clew never makes", remedy="Do not use it.")
-    return [name for (name,) in db.execute("SELECT name FROM migration ORDER BY rowid")]
+    return [str(name) for (name,) in db.execute("SELECT name FROM migration ORDER BY rowid")]
 
 
 def migrate(db: sqlite3.Connection, writable: bool, steps: tuple[Step, ...] = STEPS) -> list[str]:

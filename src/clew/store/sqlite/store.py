@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from clew.core.records import Fault
 from clew.store.base import Keeper
 from clew.store.sql.item_table import ItemTable
 from clew.store.sql.leases import Leases
@@ -17,6 +18,8 @@ from clew.store.sql.ranges import Ranges
 from clew.store.sql.small_tables import SmallTables
 from clew.store.sqlite.database import Database
 from clew.store.sqlite.full_text import FullText
+from clew.store.sqlite.row_checks import damaged
+from clew.store.verify import guarded
 
 
 class SQLiteStore(FullText, Maintenance, ItemTable, SmallTables, Leases, Ranges, Database, Keeper):
@@ -36,6 +39,10 @@ class SQLiteStore(FullText, Maintenance, ItemTable, SmallTables, Leases, Ranges,
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
         super().__init__()
         self._connect(path, readonly)
+
+    def check(self) -> list[Fault]:
+        """Also values that Clew cannot have written, each where it is."""
+        return [*super().check(), *guarded(self.path, lambda: damaged(self._read))]
 
     def holding(self, words: Sequence[bytes]) -> dict[str, int]:
         """How many rows of each table hold one of some byte strings, those of derived tables too, and how often they
