@@ -16,6 +16,7 @@ Made by `python docs/make_cli.py` from what `clew VERB --help` says; a test comp
 
 Exit codes: 0 done, 1 an error in Clew or a check that failed, 2 bad input, 130 interrupted. `--debug` anywhere in the
 line shows the traceback of an error. The store is `./.clew/store.db`; `--store` or `CLEW_STORE` names another.
+An option that does nothing in a line is refused: the sentence says what it goes with.
 `CLEW_API_KEY` (else `OPENAI_API_KEY`) holds the credential of an endpoint. Runs are chosen by id, by the first letters
 of one, by [tag](record.md#what-is-kept-and-what-may-go), or by a [query](query.md). `clew --help` lists the verbs to
 begin with, `clew --all` every verb.

@@ -63,7 +63,7 @@ def test_runs_without_a_reward_are_told(clew, data):
     [
         ("run --data q.jsonl --world household", "data and a world are named"),
         ("run --reward exact", "--reward is for --data"),
-        ("run --held-out 0.2", "--held-out is for --data"),
+        ("run --held-out 0.2", "--held-out does nothing without --data"),
         ("run --data absent.jsonl --reward exact", "there is no file"),
         ("run --data q.jsonl --reward exactly", "no reward is called 'exactly'"),
         ("run --data q.jsonl --prompt x --reward exact", "no column 'x'"),
@@ -79,6 +79,7 @@ def test_bad_lines_are_answered_in_a_sentence(clew, data, line, said):
     assert "Traceback" not in done.output
 
 
+@pytest.mark.slow
 def test_a_training_on_ones_own_data_and_its_next_lines(clew, data, tmp_path):
     torch = pytest.importorskip("torch", reason="did not run: torch is not installed")
     transformers = pytest.importorskip("transformers", reason="did not run: transformers is not installed")

@@ -1,7 +1,8 @@
 """Every verb is run once in a prepared folder, and each line that it prints for going on is run as it is printed.
 
 The verbs are those that the command line lists. One that has no lines here fails, unless ``LEFT_OUT`` says why it has
-none. Lines run in a real shell, each as a process of its own; what serves is stopped once it says where.
+none. Lines run in a real shell, each as a process of its own; what serves is stopped once it says where. CLEW_STORE
+names the store, as for people who keep one; lines that name it by --store are followed in test_next_lines.py.
 """
 
 from __future__ import annotations
@@ -218,11 +219,12 @@ def test_what_a_verb_prints_for_going_on_runs_as_printed(verb, prepared, tmp_pat
     folder = tmp_path / "here"
     shutil.copytree(prepared, folder)
     shell = Shell(folder)
+    shell.environment["CLEW_STORE"] = str(folder / STORE)
     with open_store(folder / STORE) as store:
         run, other = store.find("return<=0.5 sort:id")[:2]
     lines: list[str] = []
     for line in LINES[verb]:
-        whole = line.format(store=f"--store {shlex.quote(STORE)}", run=run, other=other)
+        whole = line.format(store="", run=run, other=other)
         found = said_by(shell, whole, (0, 1) if verb == "gate" else (0,))
         at = folder / "mine" if verb == "init" else folder  # it says to go there first
         lines += printed(found)

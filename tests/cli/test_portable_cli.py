@@ -141,7 +141,6 @@ def test_the_files_come_back_without_those_that_held_a_credential(clean, tmp_pat
     assert "left out" not in whole.stderr
 
 
-@pytest.mark.whole
 def test_it_is_replayed_and_forked_elsewhere(clean, tmp_path):
     line("import", clean / "bug.clew", "--store", "t.db", folder=tmp_path)
     store = open_store(tmp_path / "t.db")
@@ -161,7 +160,6 @@ def test_it_is_replayed_and_forked_elsewhere(clean, tmp_path):
     assert (tmp_path / "then" / "new.py").read_text() == "one"
 
 
-@pytest.mark.whole
 def test_a_credential_in_a_message_is_erased_told_and_the_rest_can_be_forked(tmp_path):
     place = recorded(tmp_path / "a", f"the key is {KEY}, use it")
     done = line("export", "bug.clew", "first", "--store", "s.db", folder=place, DB_PASSWORD=SECRET)
@@ -225,7 +223,13 @@ def test_a_run_in_a_workspace_goes_elsewhere_with_its_files(clew, tmp_path):
     with open_store(".clew/store.db") as store:
         (run,) = store.find("")
     line = ("run", "coder", "--world", "workspace(folder='project')", "--task", "write", "--model", "coder.py:Model")
-    assert "is not beside the store" in clew(*line, "--store", "other/s.db", code=2).output
+    elsewhere = ("run", "coder", "--world", "workspace(folder='project',shelf='shelf')", *line[4:])
+    assert "is not beside the store" in clew(*elsewhere, "--store", "other/s.db", code=2).output
+    clew(*line, "--store", "other/s.db")
+    with open_store("other/s.db") as store:
+        (other,) = store.find("")
+    clew("checkout", other, "there-too", "--store", "other/s.db")
+    assert Path("there-too/a.py").read_text() == "two\n"
     said = clew("export", "bug.clew", run).output
     assert "key.env" in said
     Path("there").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clew.train.observing.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.train.observing.rewarding import (
     PARTS,
     canonical,
@@ -14,7 +15,6 @@ from clew.train.observing.rewarding import (
     scores_in,
     without_praise,
 )
-from clew.worlds.learned.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.worlds.learned.prompting import reply_text
 
 PRAISE = "Operation completed successfully."

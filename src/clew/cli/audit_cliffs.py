@@ -39,8 +39,13 @@ search_options = common.options(
 @search_options
 @option("--effect", is_flag=True, help="Fork with and without each cliff, beside random and restart controls.")
 @option("--pairs", type=click.Path(path_type=Path), metavar="FILE", help="Write single-token DPO pairs as JSONL.")
-@option("--floor", default=0.01, help="Lowest probability of a chosen token (published: 0).")
-@option("--hard", is_flag=True, help="Choose only tokens that keep at least the value before the cliff.")
+@option("--floor", default=0.01, only_with="--pairs", help="lowest probability of a chosen token (published: 0).")
+@option(
+    "--hard",
+    is_flag=True,
+    only_with="--pairs",
+    help="choose only tokens that keep at least the value before the cliff.",
+)
 @option("--dry", is_flag=True, help="Print the plan and its cost, and sample nothing.")
 @option("--model", help="Let another model (or checkpoint) continue the runs.")
 @option("--judge-seconds", type=float, help="Time limit of the judge; a slower verdict counts as undecided.")
@@ -122,6 +127,8 @@ def _released(
             "released rollouts hold shares after tokens and nothing to sample from",
             remedy="Give one file, without --effect, --pairs and --at steps.",
         )
+    used = ("margin", "level", "effect", "pairs", "as_json")
+    common.refuse_others("released rollouts, from which nothing is sampled", used, only=True)
     paths, drops = released(Path(files[0]), margin, level)
     if as_json:
         common.end_with_json({"solutions": len(paths), "cliffs": [drop._asdict() for drop in drops]})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OUTCOME_HELP = "The outcome: the run matches this query, such as 'return>0.5'."
 DOES_HELP = "The outcome: an action (or reply) matches."
 JUDGE_HELP = "The outcome: judges vote, file.py:function each; may be repeated."
-RULE_HELP = "How the judges' votes become one label."
+RULE_HELP = "how the judges' votes become one label."
 UNTIL_HELP = "Text with which answers begin; what comes before it in the reply is thinking."
 THINKING_HELP = "What counts as thinking: reasoning of a reply, text before --until, or earlier model calls."
 STANCES_HELP = "Also cut where thinking turns from one sign to the other, and test whether the outcome changes."
@@ -36,7 +36,7 @@ outcome_options = common.options(
     option("--outcome", default="", metavar="QUERY", help=OUTCOME_HELP),
     option("--does", default="", metavar="REGEX", help=DOES_HELP),
     option("--judge", "judges", multiple=True, metavar="REF", help=JUDGE_HELP),
-    option("--rule", choices="3/4 2/4 dawid-skene", default="3/4", help=RULE_HELP),
+    option("--rule", choices="3/4 2/4 dawid-skene", default="3/4", only_with="--judge", help=RULE_HELP),
 )
 thinking_options = common.options(
     option("--until", default="", metavar="TEXT", help=UNTIL_HELP),

@@ -32,9 +32,11 @@ TUNE_HELP = "Show the half to tune on alone, so that the other stays unseen whil
 @option("--judge", default="reward", help=JUDGE_HELP)
 @option("--model", help=MODEL_HELP)
 @option("--rubric", default="", help=RUBRIC_HELP)
-@option("--max-tokens", default=512, help="With --model: most tokens of an answer.")
-@option("--temperature", default=0.0, help="With --model: sampling temperature; 0 always takes the likeliest token.")
-@run_options.model_options
+@option("--max-tokens", default=512, only_with="--model", help="most tokens of an answer.")
+@option(
+    "--temperature", default=0.0, only_with="--model", help="sampling temperature; 0 always takes the likeliest token."
+)
+@run_options.models_of(only_with="--model")
 @option("--dry", is_flag=True, help=DRY_HELP)
 @option("--component", help="Which value of a judge that gives several.")
 @option("--scale", choices="verdict stars", default="verdict", help=SCALE_HELP)
@@ -45,7 +47,7 @@ TUNE_HELP = "Show the half to tune on alone, so that the other stays unseen whil
 @option("--share", default=0.5, type=common.Amount(float, 0, 1), help=SHARE_HELP)
 @option("--tune-only", is_flag=True, help=TUNE_HELP)
 @option("--seed", default=0, help="Seed of the bootstrap and of the shuffled control.")
-@common.verdicts_option
+@common.verdicts_of(not_with="--scale stars")
 @common.output_options
 def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, **options: Any) -> None:
     """Compare what a judge says of labelled runs with what people say of them (`clew label`).
@@ -75,6 +77,8 @@ def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, *
     scale = star_scale() if options["scale"] == "stars" else verdict_scale(verdict_set(options["verdicts"]))
     on: Literal["run", "call"] = options["on"]
     own = _own_judge(judge, options)
+    if own is None:
+        common.refuse_others(f"{judge}, whose values the store holds", ("dry", "component"))
     chosen = common.some(store, runs or ("has=label",))
     if options["tune_only"]:
         chosen = [run for run in chosen if to_tune_on(run, options["share"])]

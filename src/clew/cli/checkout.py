@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common
+from clew.cli.shared.data_options import shelf_beside
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
-from clew.store.postgres.address import beside
 
 if TYPE_CHECKING:
     from clew.core.protocols import Taskset
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from clew.store import Run
     from clew.worlds.workspace import TreeShelf
 
-SHELF = "files"
 MOST = 12  # changed paths that a line names
 
 
@@ -28,7 +27,7 @@ def shelf_of(store: str) -> TreeShelf:
     """The shelf of trees beside a store."""
     from clew.worlds.workspace import TreeShelf
 
-    return TreeShelf(beside(store).parent / SHELF)
+    return TreeShelf(shelf_beside(store))
 
 
 def check_shelf(taskset: Taskset | None, store: str) -> None:
@@ -39,7 +38,7 @@ def check_shelf(taskset: Taskset | None, store: str) -> None:
     """
     from clew.worlds.workspace import FileTasks
 
-    wanted = beside(store).parent / SHELF
+    wanted = shelf_beside(store)
     if isinstance(taskset, FileTasks) and taskset.shelf.folder.resolve() != wanted.resolve():
         told = f"the world keeps its files in {taskset.shelf.folder}, which is not beside the store {store}"
         name = taskset.ref.partition("(")[0]

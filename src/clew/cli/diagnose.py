@@ -68,9 +68,9 @@ repo_options = common.options(
 )
 @option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
 @option("--model", help="Let this model search, instead of a ranking without a model; see `clew models`.")
-@option("--turns", default=20, type=click.IntRange(2), help="With --model: most replies.")
+@option("--turns", default=20, type=click.IntRange(2), only_with="--model", help="most replies.")
 @option("--mcp", is_flag=True, help="Instead, serve the tools by MCP on the standard streams.")
-@run_options.model_options
+@run_options.models_of(only_with="--model")
 @common.json_option
 @option("--store", "store_path", envvar="CLEW_STORE", default="", help=STORE_HELP)
 def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any) -> None:
@@ -88,6 +88,8 @@ def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any
     """
     from clew.coding.diagnose.repository_world import Diagnosis
 
+    if options["mcp"]:
+        common.refuse_others("--mcp", ("index", "commit", "mcp"), only=True)
     text = "" if options["mcp"] else read_report(options["report"])
     git, index = opened(repo, options["index"])
     taskset = Diagnosis(str(git.folder), options["commit"], str(index))

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from clew.core.records import Call
     from clew.store import Keeper, Run
 
+LINES_HELP = "Calls of each run to show from there on, or tasks that flipped either way."
 KEPT = 60  # characters of a stretch of words that both prompts have
 
 
 @click.command(short_help="Show where two runs begin to differ, or how two queries do.")
 @click.argument("left")
 @click.argument("right")
-@option("-n", "--lines", default=8, help="Calls of each run to show from there on, or tasks that flipped either way.")
+@option("-n", "--lines", default=8, not_with=("--files", "--json"), help=LINES_HELP)
 @option("--files", is_flag=True, help="Compare the files of two runs instead, at their ends or each at RUN@CALL.")
 @common.output_options
 def command(left: str, right: str, lines: int, files: bool, as_json: bool, store_path: str) -> None:

@@ -40,7 +40,8 @@ EXTRAS = {
 @click.command(short_help="Check this machine, or inference servers.")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @option("--trust", is_flag=True, help="Allow what clew.toml asks for, until it changes; print it.")
-@common.output_options
+@common.json_option
+@common.store_of(not_with="URLS")
 def command(urls: tuple[str, ...], trust: bool, as_json: bool, store_path: str) -> None:
     """Check this machine: packages, threads, accelerator, store. Exit code 1 if the store cannot be used.
 

@@ -40,6 +40,7 @@ ANCHOR_HELP = """Labelled work, a JSON object a line: {"task": "...", "work": ".
 [default: made on --labelled tasks of the split eval, labelled by the world's verdict or --reward]"""
 
 
+JUDGE_START_HELP = "File with the judge's first text."
 OUTCOMES_HELP = """Budget: runs of agents and verdicts on labelled work, together.  [default: 1024, or 8192 where no
 model is asked]"""
 
@@ -55,7 +56,7 @@ model is asked]"""
 @option("--style", default="plain", choices="plain gepa", help="In whose words a model is asked for a new text.")
 @option("--anchor", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE", help=ANCHOR_HELP)
 @option("--start", default="", metavar="FILE", help="File with the agent's first text.")
-@option("--judge-start", default="", metavar="FILE", help="File with the judge's first text.")
+@option("--judge-start", default="", metavar="FILE", not_with="--judge reward", help=JUDGE_START_HELP)
 @option(
     "--lines", "bank", default="", metavar="FILE", help="Lines that the proposer lines may add to the agent's text."
 )
@@ -64,7 +65,7 @@ model is asked]"""
 @option("--tokens", default=0, help="Budget: tokens of all models together; 0 for no cap.")
 @option("--tasks", default=64, help="Tasks of the split train.")
 @option("--test", default=100, help="Held-out tasks at which the first and the best agent are compared.")
-@option("--labelled", default=150, help="Without --anchor: tasks on which labelled work is made.")
+@option("--labelled", default=150, not_with="--anchor", help="Tasks on which labelled work is made.")
 @option(
     "--repeats", default=1, help="How often one agent performs a task; above 1 where it does not do the same again."
 )

@@ -16,7 +16,9 @@ NODE_HELP = "Print the workspace of this node alone, as JSON.  [default: the bes
 
 @click.command("show", short_help="Show how a search stands, from its log alone.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@option("--html", "html", type=click.Path(path_type=Path, dir_okay=False), default=None, help=HTML_HELP)
+@option(
+    "--html", "html", type=click.Path(path_type=Path, dir_okay=False), default=None, not_with="--node", help=HTML_HELP
+)
 @option("--node", type=click.IntRange(0), default=None, metavar="N", help=NODE_HELP)
 @common.json_option
 def command(folder: Path, html: Path | None, node: int | None, as_json: bool) -> None:

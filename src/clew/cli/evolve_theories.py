@@ -41,16 +41,18 @@ DESIGNS_HELP = """How a design is chosen: where the two rivals differ most, wher
 where two by lot differ, or by lot alone."""
 LOSS_HELP = "vector: shares and switch rate; scalar: the one metric of the design, as published."
 MODEL_HELP = "Model that proposes theories; without one the grammar does, by lot."
-SOURCES_HELP = "With --model: theories that it writes as Python, which run in the sandbox, for the verdict."
+SOURCES_HELP = "theories that it writes as Python, which run in the sandbox, for the verdict."
 NAME_HELP = "Name of the search and of its folder in .clew/evolve.  [default: by its settings]"
 
 
 @click.command("theories", short_help="Search for a theory of how people choose.")
 @option("--people", default="", help=PEOPLE_HELP)
-@option("--noise", default=0.0, help="With --people: share of choices that are drawn evenly.")
+@option("--noise", default=0.0, only_with="--people", help="share of choices that are drawn evenly.")
 @option("--bank", type=click.Path(path_type=Path, dir_okay=False), default=None, help=BANK_HELP)
 @option("--study", type=click.Path(path_type=Path, dir_okay=False), default=None, help=STUDY_HELP)
-@option("--publish", is_flag=True, help="With --study: publish, which costs money; else print what would be sent.")
+@option(
+    "--publish", is_flag=True, only_with="--study", help="publish, which costs money; else print what would be sent."
+)
 @option("--first", default="", metavar="NAME,NAME", help=FIRST_HELP + "  [default: ttb,wadd]")
 @option("--cycles", default=5, help="Cycles of two designs and one revision.")
 @option("--asked", default=25, help="People on each design, and simulated ones for each gate.")
@@ -58,10 +60,10 @@ NAME_HELP = "Name of the search and of its folder in .clew/evolve.  [default: by
 @option("--ratings", default=1, help="Highest rating that a drawn design shows; 1 is a binary cue.")
 @option("--loss", choices="vector scalar", default="vector", help=LOSS_HELP)
 @option("--model", default="", help=MODEL_HELP)
-@option("--sources", default=0, help=SOURCES_HELP)
+@option("--sources", default=0, only_with="--model", help=SOURCES_HELP)
 @option("--seed", default=0, help="Seed of designs, proposals and simulated people.")
 @option("--name", default="", help=NAME_HELP)
-@run_options.model_options
+@run_options.models_of(only_with="--model")
 @common.json_option
 def command(as_json: bool, **options: Any) -> None:
     """Search for a theory of how people choose between two options that are rated on several cues.

@@ -29,7 +29,7 @@ KEEP_HELP = "With --sft: keep detours and the way back, or cut out every return 
 @option("--to", "folder", metavar="FOLDER", help=TO_HELP)
 @option("--labels", is_flag=True, help="Write people's labels: one line for each, earlier ones included.")
 @option("--no-files", "bare", is_flag=True, help="With .clew: leave the snapshots of the runs' files out.")
-@common.verdicts_option
+@common.verdicts_of(only_with="--pairs")
 @common.output_options
 def command(
     file: str | None,

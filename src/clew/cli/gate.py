@@ -24,6 +24,8 @@ RUN_HELP = "In place of CHANGE: what a run changed in its files, up to its end o
 SHOWN = 8  # rules in the table
 SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)  # none at all would notice nothing
 
+JUDGED = ("CHANGE", "--run")
+
 
 @click.command(short_help="Decide which checks a code change needs, and whether to ship it.")
 @click.argument("change", required=False)
@@ -31,20 +33,51 @@ SHARE, SOME = common.Amount(float, 0, 1), common.Amount(float, 0, 1, above=True)
 @option("--critic", "critics", multiple=True, metavar="COMMAND", help="A cheap check; {file}: the changed files.")
 @option("--oracle", default="", metavar="COMMAND", help="The check that counts, such as 'pytest -q'.")
 @option("--from", "sources", multiple=True, metavar="PATH", help="JUnit files, or exports of GitHub's checks.")
-@option("--refine", default="", metavar="COMMAND", help="Command that changes the files: the next candidate.")
+@option(
+    "--refine",
+    default="",
+    metavar="COMMAND",
+    only_with="CHANGE",
+    help="command that changes the files: the next candidate.",
+)
 @option("--repo", default=".", help="Repository that is changed.")
 @option("--lose", default=0.01, type=SHARE, help="Share of good changes that a rule may be expected to stop.")
 @option("--wrong", default=0.0, type=SHARE, help="Share of broken ones in what is shipped unverified; 0: nothing is.")
 @option("--by", choices="runs seconds", default="runs", help="What the best rule saves most of.")
-@option("--audit", default=0.02, type=SOME, help="Share of the stopped changes that are verified all the same.")
+@option(
+    "--audit",
+    default=0.02,
+    type=SOME,
+    only_with=JUDGED,
+    help="share of the stopped changes that are verified all the same.",
+)
 @option("--horizon", type=common.Amount(int, 1, 50), help="Most candidates.  [default: 3 with --refine, else 1]")
 @option("--cell", default="", help="Key of what is learnt: a generator, a kind of task.  [default: the repository]")
-@option("--learn", is_flag=True, help="Run every critic, twice, and the oracle.")
-@option("--mutants", type=int, metavar="N", help="Learn from N broken variants of a file, in the sandbox.")
-@option("--again", is_flag=True, help="Verify anew what was verified before.")
-@option("--timeout", default=600.0, help="Most seconds for one command.")
-@option("--outside", is_flag=True, help="Run the commands in the repository itself, without a sandbox.")
-@option("--seed", type=int, help="Seed of the lottery and the mutants.  [default: drawn, and recorded in the run]")
+@option("--learn", is_flag=True, only_with=JUDGED, help="run every critic, twice, and the oracle.")
+@option(
+    "--mutants",
+    type=int,
+    metavar="N",
+    only_with="CHANGE",
+    help="learn from N broken variants of a file, in the sandbox.",
+)
+@option(
+    "--again",
+    is_flag=True,
+    only_with=JUDGED,
+    not_with=("--learn", "--mutants"),
+    help="verify anew what was verified before.",
+)
+@option("--timeout", default=600.0, only_with=JUDGED, help="most seconds for one command.")
+@option(
+    "--outside", is_flag=True, only_with="CHANGE", help="run the commands in the repository itself, without a sandbox."
+)
+@option(
+    "--seed",
+    type=int,
+    only_with=JUDGED,
+    help="seed of the lottery and the mutants.  [default: drawn, and recorded in the run]",
+)
 @common.output_options
 def command(change: str | None, as_json: bool, store_path: str, **options: Any) -> None:
     """Decide over CHANGE: a file, a diff (a .diff or .patch file, or - for stdin), a commit or range A..B, or . for
@@ -140,6 +173,7 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
         remedy = "Name them with --from, or the oracle of past runs with --oracle; or name a change."
         raise BadInput("there are no verdicts to look at", remedy=remedy)
     if options["sources"]:
+        common.refuse_others("--from and no change", ("repo", "cell", "store_path"))
         rows, seconds = verdicts_of(options["sources"], _named(options["oracle"])[0])
     else:
         cell = options["cell"] or Path(options["repo"]).resolve().name

@@ -52,13 +52,19 @@ MINUTES = common.Amount(float, 0, above=True)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM ...]")
 @option("--upstream", help="Endpoint that answers, as in http://host/v1.  [default: OpenAI's or Anthropic's]")
 @option("--model", "ref", help="Instead, let this model answer every request; see `clew models`.")
-@option("--name", help="Name of PROGRAM's run.")
+@option("--name", only_with="PROGRAM", help="name of its run.")
 @option("--fork", "place", metavar="RUN@CALL", help=FORK_HELP)
 @option("--without-memory", "without", metavar="ITEM,...", help=WITHOUT_HELP)
-@option("-n", "--n", "n", default=1, help="With --fork: number of forks, each with its PROGRAM.")
-@option("--reply", help="With --fork at a model call: the reply it gets.")
-@option("--reply-json", help="The same as a chat message in JSON, which may call tools.")
-@option("--one-folder", is_flag=True, help="With -n: all PROGRAMs work in this folder, not each in a copy of it.")
+@option("-n", "--n", "n", default=1, only_with="--fork", help="number of forks, each with its PROGRAM.")
+@option("--reply", only_with="--fork", help="the reply that the call gets.")
+@option("--reply-json", only_with="--fork", help="the same as a chat message in JSON, which may call tools.")
+@option(
+    "--one-folder",
+    is_flag=True,
+    only_with="-n",
+    not_with="--into",
+    help="all PROGRAMs work in this folder, not each in a copy of it.",
+)
 @option("--replay", "again", metavar="RUN", help="Start PROGRAM again; the record answers, no model.")
 @option("--unnamed", choices="guess apart", default="guess", help=UNNAMED_HELP)
 @option("--memory", default="", metavar="NAME", help=MEMORY_HELP)
@@ -150,6 +156,8 @@ def _refuse_contradictions(options: Mapping[str, Any], program: Sequence[str]) -
         raise BadInput("--reply and --reply-json exclude each other", remedy="Give only one of them.")
     if options["workspace"] and (options["place"] or options["again"]):
         raise BadInput("--workspace is of new runs", remedy="`clew checkout` brings back the files of a recorded one.")
+    if options["one_folder"] and not program:
+        raise BadInput("--one-folder does nothing without PROGRAM", remedy="Add -- PROGRAM, or leave it out.")
     if options["into"] and not (program and (options["place"] or options["again"])):
         remedy = "Write `clew gateway --fork RUN@CALL --into FOLDER -- PROGRAM`."
         raise BadInput("--into is where the PROGRAM of a fork or a replay is started", remedy=remedy)

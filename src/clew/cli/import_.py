@@ -13,20 +13,21 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput, BadRecord
 
 FORM_HELP = "openai, parquet, inspect, atif, otel, codex, claude-code, mini-swe-agent.  [default: by name and content]"
+PORT_HELP = "port; 0 takes a free one."
 LISTEN_HELP = "Take OpenTelemetry spans over HTTP (OTLP) until Ctrl-C."
 
 
 @click.command("import", short_help="Import runs that other programs, or another Clew, recorded.")
 @click.argument("files", nargs=-1)
 @option("--format", "form", help=FORM_HELP)
-@option("--skip-bad", is_flag=True, help="Import the good records of a file that also has broken ones.")
+@option(
+    "--skip-bad", is_flag=True, not_with="--listen", help="Import the good records of a file that also has broken ones."
+)
 @option("--name", default="", help="Name of the imported groups.  [default: the file's name]")
 @option("--listen", is_flag=True, help=LISTEN_HELP)
-@common.host_option
-@option(
-    "--port", type=click.IntRange(0, 65535), default=live_spans.PORT, help="With --listen: port; 0 takes a free one."
-)
-@option("--token", envvar="CLEW_OTEL_TOKEN", default="", help="With --listen: secret that clients must send.")
+@common.host_of(only_with="--listen")
+@option("--port", type=click.IntRange(0, 65535), default=live_spans.PORT, only_with="--listen", help=PORT_HELP)
+@option("--token", envvar="CLEW_OTEL_TOKEN", default="", only_with="--listen", help="secret that clients must send.")
 @common.output_options
 def command(
     files: tuple[str, ...],

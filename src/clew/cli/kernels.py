@@ -44,8 +44,8 @@ SANDBOX_HELP = "Where compiler and builds run.  [default: bubblewrap with --mode
 @option("--sandbox", choices="bubblewrap rlimits none", help=SANDBOX_HELP)
 @option("--seed", default=0, help="Seed of the search.")
 @option("--name", default="", help="Name of the run; the same line continues it where it stopped.")
-@run_options.model_options
-@run_options.sampling_options
+@run_options.models_of(only_with="--model")
+@run_options.sampling_of(only_with="--model")
 @common.output_options
 def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, **options: Any) -> None:
     """Search for a faster build of KERNEL: a bundled kernel, a Python file that defines one, or a C file.
@@ -154,9 +154,15 @@ def explain(
     from clew.coding.kernels.rules import advice, diagnose
 
     source = file.suffix in compiled.COMPILERS
-    for given, wanted, fits in ((flags, "--flags", source), (remarks, "--remarks", _is_object(file))):
+    for given, wanted, fits in (
+        (flags, "--flags", source),
+        (remarks, "--remarks", _is_object(file)),
+        (ptxas, "--ptxas", file.suffix in (".cubin", ".sass")),
+    ):
         if given is not None and not fits:
-            need = "a source file" if wanted == "--flags" else "an object file"
+            need = {"--flags": "a source file", "--remarks": "an object file", "--ptxas": "a cubin or its listing"}[
+                wanted
+            ]
             raise BadInput(f"{wanted} goes with {need}, not with {file}", remedy=f"Leave {wanted} out.")
     with tempfile.TemporaryDirectory() as folder:
         made, said = file, remarks.read_text(errors="replace") if remarks else ""

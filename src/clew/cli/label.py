@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clew.store.labels import Label
 
 STARS_HELP = "From 1 to 5, the most for the best."
-BY_HELP = "Who says it (or set CLEW_AUTHOR).  [default: your login name]"
+BY_HELP = "who says it (or set CLEW_AUTHOR).  [default: your login name]"
 CLEAR_HELP = "Take back what you said: stars, verdict, note or all. It stays in the record."
 
 
@@ -26,9 +26,9 @@ CLEAR_HELP = "Take back what you said: stars, verdict, note or all. It stays in 
 @option("--stars", type=int, help=STARS_HELP)
 @option("--verdict", default="", help="One word of --verdicts.")
 @option("--note", default="", help="A text of up to 20,000 characters.")
-@option("--by", envvar="CLEW_AUTHOR", help=BY_HELP)
+@option("--by", envvar="CLEW_AUTHOR", only_with=("--stars", "--verdict", "--note", "--clear"), help=BY_HELP)
 @option("--clear", multiple=True, type=click.Choice(["stars", "verdict", "note", "all"]), help=CLEAR_HELP)
-@common.verdicts_option
+@common.verdicts_of(only_with="--verdict")
 @common.output_options
 def command(
     place: str | None,

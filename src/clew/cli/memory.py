@@ -60,7 +60,7 @@ body_options = common.options(
 
 @command.command("list", short_help="List the memories of the store, or the items of one.")
 @click.argument("memory", required=False)
-@option("--state", choices="active superseded promoted retired", help="Only items in this state.")
+@option("--state", choices="active superseded promoted retired", only_with="MEMORY", help="only items in this state.")
 @common.output_options
 def list_(memory: str | None, state: str | None, as_json: bool, store_path: str) -> None:
     """List the memories of the store; with MEMORY, its items, oldest first.

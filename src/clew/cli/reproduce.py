@@ -28,9 +28,9 @@ ROOT_HELP = "Folder of the checkout.  [default: the present folder, or where Cle
 )
 @click.argument("paper", required=False)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
-@option("--quick", is_flag=True, help="Run a small version that ends in minutes.")
+@option("--quick", is_flag=True, only_with="PAPER", help="run a small version that ends in minutes.")
 @option("--root", type=click.Path(path_type=Path), help=ROOT_HELP)
-@common.json_option
+@option("--json", "as_json", is_flag=True, not_with="PAPER", help="Print JSON instead of text.")
 def command(paper: str | None, rest: tuple[str, ...], quick: bool, root: Path | None, as_json: bool) -> None:
     """Run the experiment of PAPER with the arguments REST. Without PAPER, list the papers.
 

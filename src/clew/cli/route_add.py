@@ -58,6 +58,7 @@ def command(router: str, model: str, as_json: bool, store_path: str, folder: str
         raise BadInput(f"{model} is in the pool already", remedy="Name another model.")
     ref = options["ref"] or model
     if options["path"]:
+        common.refuse_others("--from, which asks no model", ("path", "ref", "folder", "as_json"), only=True)
         given = _read(Path(options["path"]).expanduser(), model)
     else:
         asked = _asked(model, probes, options, store_path, as_json)

@@ -50,10 +50,11 @@ class Way(NamedTuple):
 @option("--position", type=click.INT, default=-2, help=POSITION_HELP)
 @option("--tokens", default=1024, help=TOKENS_HELP)
 @option("--scales", is_flag=True, help=SCALES_HELP)
-@option("--steps", default=400, help="With --scales: most steps of each training.")
+@option("--steps", default=400, only_with="--scales", help="most steps of each training.")
 @option("--probe", default=0, metavar="N", help=PROBE_HELP)
 @option("--anyway", is_flag=True, help="Fit where the report says: do not route.")
-@common.output_options
+@common.json_option
+@common.store_of(not_with="--from")
 def command(runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, **options: Any) -> None:
     """Fit the fast router to a measured pool: one call of one model for each question.
 

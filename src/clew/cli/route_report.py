@@ -32,7 +32,7 @@ SHOWN = 40  # families in the table
 source_options = common.options(
     option("--from", "path", default="", metavar="FILE", help=FROM_HELP),
     option("--workers", default="", metavar="A,B,...", help=WORKERS_HELP),
-    option("--family", default="", metavar="FIELD", help=FAMILY_HELP),
+    option("--family", default="", metavar="FIELD", not_with="--from", help=FAMILY_HELP),
     option("--hold", choices="questions families", default="questions", help=HOLD_HELP),
     option("--seed", default=0, help="Seed of halves, folds and intervals."),
 )

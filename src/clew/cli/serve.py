@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PORT = 8422
 
 
-LENGTHS_HELP = "How much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
+LENGTHS_HELP = "how much of a draft is verified: auto, none, fixed(k=3), threshold(least=0.7), scheduler."
 KEYS_HELP = "File of API keys, one per line; clients must send one. Also CLEW_SERVE_KEYS, with commas."
 UPDATES_HELP = "Let a trainer replace the weights, or load LoRA adapters, that lie in this folder (docs/fleet.md)."
 CACHE_HELP = "Most GB of cached keys and values.  [default: 2.1 on a CPU, on a GPU half of what the weights leave]"
@@ -42,8 +42,8 @@ POSITIVE = click.IntRange(1)
 @option("--name", "names", multiple=True, help="Name by which clients ask; may be repeated.  [default: MODEL]")
 @option("--also", multiple=True, metavar="NAME=MODEL", help="Serve this model too, as NAME; may be repeated.")
 @option("--draft", metavar="DRAFTER", help="Speculative decoding: a folder of `clew draft train`, or lookup.")
-@option("--draft-temperature", default=1.0, help="Temperature of the calibration to use.")
-@option("--lengths", default="auto", help=LENGTHS_HELP)
+@option("--draft-temperature", default=1.0, only_with="--draft", help="temperature of the calibration to use.")
+@option("--lengths", default="auto", only_with="--draft", help=LENGTHS_HELP)
 @option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
 @option("--simulate", metavar="USERS", help="Only forecast the speed for these numbers of users, as in 1,8,64.")
 @option("--weight-updates", metavar="FOLDER", type=FOLDER, help=UPDATES_HELP)
@@ -51,7 +51,7 @@ POSITIVE = click.IntRange(1)
 @common.host_option
 @option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
 @option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
-@option("--config", default="{}", help="Arguments of the agent, as JSON.")
+@option("--config", default="{}", only_with="--agent", help="arguments of the agent, as JSON.")
 @run_options.limit_options
 @option("--ledger", metavar="FILE", help="Sign a line here for each request to a model of the agent.")
 @option("--ledger-key", metavar="FILE", type=FILE, help="The key that signs the ledger.")
@@ -88,6 +88,7 @@ def command(ref: str, **options: Any) -> None:
     clew serve ./weights --draft ./drafter --profile; clew serve ./weights --draft ./drafter
     curl localhost:8422/v1/chat/completions -d '{"model": "./weights", "messages": [{"role": "user", "content": "hi"}]}'
     """
+    _refuse_unserved(options)
     keys = api_keys(options["keys"])
     common.refuse_open_host(options["host"], keys, "are no keys", "CLEW_SERVE_KEYS (or a file for --keys)")
     names, refs = named(ref, options)  # what is wrong with them is said before a model is loaded
@@ -98,6 +99,19 @@ def command(ref: str, **options: Any) -> None:
         speculation.simulate(model, ref, options)
     else:
         listen_and_serve(model, ref, names, refs, keys, options)
+
+
+def _refuse_unserved(options: Mapping[str, Any]) -> None:
+    """Refuse what is of serving in a line that only measures or forecasts.
+
+    Raises:
+        BadInput: the line says such an option.
+    """
+    measured = "draft draft_temperature model_options template context dtype device cache_gb threads max_rows"
+    if options["profile"]:
+        common.refuse_others("--profile, which serves nothing", ("profile", *measured.split()), only=True)
+    elif options["simulate"]:
+        common.refuse_others("--simulate, which serves nothing", ("simulate", *measured.split()), only=True)
 
 
 def listen_and_serve(

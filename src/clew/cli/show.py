@@ -13,16 +13,22 @@ if TYPE_CHECKING:
     from clew.store import Run
 
 
+WIDTH_HELP = "Characters in a line; 0 takes the terminal's width."
 BY_HELP = "Print below each reply its tokens where METHOD gives the largest values: a feature, early, grade."
 
 
 @click.command(short_help="Print runs as trees: steps, tokens, rewards, values, forks.")
 @click.argument("runs", nargs=-1, required=True)
-@option("--full", is_flag=True, help="Print whole texts, and the reasoning of models.")
+@option("--full", is_flag=True, not_with=("--files", "--json"), help="Print whole texts, and the reasoning of models.")
 @option("--files", is_flag=True, help="Print instead what each step changed in the files that the run worked on.")
-@option("--depth", default=1, help="Levels of forks to draw whole: 1 the run, 2 its forks, ...")
-@option("--by", default="", metavar="METHOD", help=BY_HELP)
-@option("--width", default=0, show_default=False, help="Characters in a line; 0 takes the terminal's width.")
+@option(
+    "--depth",
+    default=1,
+    not_with=("--files", "--json"),
+    help="Levels of forks to draw whole: 1 the run, 2 its forks, ...",
+)
+@option("--by", default="", metavar="METHOD", not_with="--files", help=BY_HELP)
+@option("--width", default=0, show_default=False, not_with=("--files", "--json"), help=WIDTH_HELP)
 @common.output_options
 def command(runs: tuple[str, ...], full: bool, files: bool, as_json: bool, store_path: str, **how: Any) -> None:
     """Print runs as trees: each step with its action, reward, tokens and values, and the forks that begin there.

@@ -35,7 +35,7 @@ command = common.Ordered("store", help=HELP, short_help=SHORT)
 @command.command(short_help="Give runs a name by which they are found and kept; list tags.")
 @click.argument("name", required=False)
 @click.argument("runs", nargs=-1)
-@option("-d", "--delete", is_flag=True, help="Remove the tag instead.")
+@option("-d", "--delete", is_flag=True, only_with="NAME", help="remove the tag instead.")
 @common.output_options
 def tag(name: str | None, runs: tuple[str, ...], delete: bool, as_json: bool, store_path: str) -> None:
     """Give the chosen runs the tag NAME; without NAME, list all tags. `clew store gc` never removes a tagged run.
@@ -312,8 +312,8 @@ def gc(yes: bool, as_json: bool, store_path: str) -> None:
 
 @command.command(short_help="Let agents ask the store, by MCP on the standard streams.")
 @option("--allow-fork", is_flag=True, help="Offer the tool fork too: it asks a model and runs agents' code.")
-@option("--model", default="", help="With --allow-fork: the model that forks ask.  [default: the run's own]")
-@run_options.model_options
+@option("--model", default="", only_with="--allow-fork", help="the model that forks ask.  [default: the run's own]")
+@run_options.models_of(only_with="--allow-fork")
 @common.store_option
 def mcp(allow_fork: bool, model: str, store_path: str, **options: Any) -> None:
     """Serve the store to agents by the Model Context Protocol (extra mcp), on the standard streams until they close.
@@ -331,8 +331,6 @@ def mcp(allow_fork: bool, model: str, store_path: str, **options: Any) -> None:
     from clew.harness.tool_server import serve, server
     from clew.view.store_tools import ABOUT, StoreTools
 
-    if not allow_fork and (model or options["max_cost"] is not None):
-        raise BadInput("--model and --max-cost are of forks", remedy="Add --allow-fork, or leave them out.")
     common.open_store(store_path).close()  # one that is not there is said now
     load = partial(run_options.load_model, options=options) if allow_fork else None
     offered = StoreTools(partial(common.open_store, store_path), load, model)

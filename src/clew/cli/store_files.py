@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from clew.cli.checkout import SHELF, shelf_of
+from clew.cli.checkout import shelf_of
 from clew.cli.shared import common
+from clew.cli.shared.data_options import SHELF
 from clew.core.errors import BadInput, BadRecord, StoreError, UnknownName
 from clew.core.records import Fault
 from clew.store.postgres.address import beside

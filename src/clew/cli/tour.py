@@ -22,10 +22,10 @@ ONLY_HELP = "Walk this stop alone, and what it builds on; may be repeated."
 
 
 @click.command(short_help="Walk all eighteen methods on one store, in minutes.")
-@option("--only", multiple=True, metavar="STOP", help=ONLY_HELP)
+@option("--only", multiple=True, metavar="STOP", not_with="--list", help=ONLY_HELP)
 @option("--list", "listed", is_flag=True, help="List the stops, and stop.")
-@option("--quick", is_flag=True, help="Make everything as small as still runs.")
-@option("--folder", type=click.Path(path_type=Path, file_okay=False), help=FOLDER_HELP)
+@option("--quick", is_flag=True, not_with="--list", help="Make everything as small as still runs.")
+@option("--folder", type=click.Path(path_type=Path, file_okay=False), not_with="--list", help=FOLDER_HELP)
 @common.json_option
 def command(only: tuple[str, ...], listed: bool, quick: bool, folder: Path | None, as_json: bool) -> None:
     """Walk all eighteen methods on one store, in a quarter of an hour on two cores.

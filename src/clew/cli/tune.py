@@ -33,7 +33,7 @@ DATA_HELP = """Rows to learn from instead of RUNS: a file (JSONL, JSON, Parquet,
 datasets saved."""
 PLANS_HELP = """Imitate so many plans of the agent orchestrator, made up for the workers of --config: their form alone,
 with workers at random, on questions of other kinds. With --data: on the questions of its rows."""
-CONFIG_HELP = "With --plans: arguments of the agent orchestrator, as JSON."
+CONFIG_HELP = "arguments of the agent orchestrator, as JSON."
 FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {OF_LORA} checkpoint_every"
 
 
@@ -45,10 +45,15 @@ FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {O
 @option("--data", metavar="FILE", help=DATA_HELP)
 @data_options.rows_options
 @option("--plans", type=common.Amount(int, 1), help=PLANS_HELP)
-@option("--config", default="{}", help=CONFIG_HELP)
+@option("--config", default="{}", only_with="--plans", help=CONFIG_HELP)
 @option("--epochs", default=1, help="Passes over the rows.")
 @option("--batch", default=64, help="Rows in one optimiser step.")
-@option("--beta", default=0.1, help="DPO's beta: how strongly the model is held to its start.")
+@option(
+    "--beta",
+    default=0.1,
+    only_with=("--loss dpo", "--loss cliff-dpo"),
+    help="DPO's beta: how strongly the model is held to its start.",
+)
 @option("--lr", type=trainer_options.ABOVE, help=LR_HELP)
 @option("--schedule", choices=trainer_options.SCHEDULES, default="cosine", help="How the learning rate falls.")
 @option("--warmup", default=0.1, type=common.Amount(float, 0, 0.99), help=WARMUP_HELP)
@@ -58,11 +63,17 @@ FIELDS = f"lr schedule warmup epochs batch beta weight_by seed {OF_OPTIMISER} {O
 @option("--checkpoint-every", default=20, help="Steps between two checkpoints.")
 @trainer_options.track_option
 @rank.ranks_option
-@option("--by-labels", is_flag=True, help=LABELS_HELP)
-@common.verdicts_option
-@option("--types", help="cliff-dpo: only cliffs of these types, as in uncertain,sampled-off.  [default: all]")
-@option("--params", default="", help="cliff-dpo: only pairs whose parameter digest begins so.")
-@option("--compat-eos", is_flag=True, help="cliff-dpo: count an end token after each pair, as published.")
+@option("--by-labels", is_flag=True, not_with="--plans", help=LABELS_HELP)
+@common.verdicts_of(only_with="--by-labels")
+@option(
+    "--types",
+    only_with="--loss cliff-dpo",
+    help="only cliffs of these types, as in uncertain,sampled-off.  [default: all]",
+)
+@option("--params", default="", only_with="--loss cliff-dpo", help="only pairs whose parameter digest begins so.")
+@option(
+    "--compat-eos", is_flag=True, only_with="--loss cliff-dpo", help="count an end token after each pair, as published."
+)
 @option("--seed", default=0, help="Seed of the order of rows, and of new adapters.")
 @common.output_options
 def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **options: Any) -> None:

@@ -32,7 +32,7 @@ TOKEN_HELP = "Secret that a browser must send (or set CLEW_VIEW_TOKEN)."
 @option("--read-only", is_flag=True, help="Do not write to the store: no forks and no labels from the page.")
 @option("--no-open", is_flag=True, help="Do not open a browser.")
 @common.verdicts_option
-@common.store_option
+@common.store_of(not_with="PATH")
 def command(
     path: str | None,
     host: str,

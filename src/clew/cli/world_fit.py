@@ -49,7 +49,7 @@ SIZE = {"width": 128, "layers": 4, "heads": 4}
 @option("--width", default=SIZE["width"], help="With scratch: width of the model.")
 @option("--layers", default=SIZE["layers"], help="With scratch: blocks of the model.")
 @option("--pieces", is_flag=True, help=PIECES_HELP)
-@option("--context", default=1024, help="With scratch: most tokens that the model reads.")
+@option("--context", default=1024, only_with="--model scratch", help="most tokens that the model reads.")
 @option("--max-tokens", default=512, type=common.Amount(int, 1), help="Most tokens of an answer, when it is asked.")
 @option("--checkpoint-every", default=20, help="Steps between two checkpoints.")
 @option("--seed", default=0, help="Of what is held out, kept and drawn, the order of rows, and new weights.")

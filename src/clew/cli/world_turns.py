@@ -18,7 +18,7 @@ WINDOW_HELP = "Turns before an action that the model is told; 0: all of them."
 @click.argument("runs", nargs=-1, required=True)
 @option("-o", "--out", default="turns.jsonl", metavar="FILE", help="File to write.")
 @option("--folder", default="", help="Ask as this folder says, which `clew world fit` wrote.")
-@option("--window", default=0, type=common.Amount(int, 0), help=WINDOW_HELP)
+@option("--window", default=0, type=common.Amount(int, 0), not_with="--folder", help=WINDOW_HELP)
 @option("--every", is_flag=True, help="All turns of a run, not one: their rewards vary less, as they share a prefix.")
 @option("--seed", default=0, help="Of the turn that is drawn from each run.")
 @common.output_options

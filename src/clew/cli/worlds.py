@@ -16,15 +16,18 @@ from clew.core.registry import Kind
 OPENENV_HELP = """Serve REF, or your data, as an OpenEnv environment at this port: a client of OpenEnv is the policy,
 and each episode is a run in the store.  (pip install openenv-core)"""
 
+NAMED = ("REF", "--data")
+
 
 @click.command(short_help="List worlds (environments), and show tasks of one.")
 @click.argument("ref", required=False)
-@option("-n", default=3, help="How many tasks of REF to show.")
-@option("--seed", default=0, help="Seed of the tasks.")
-@option("--split", default="train", help="train, eval (checks during a training) or test, as the world has.")
+@option("-n", default=3, only_with=NAMED, not_with="--openenv", help="How many tasks of REF to show.")
+@option("--seed", default=0, only_with=NAMED, not_with="--openenv", help="Seed of the tasks.")
+@option("--split", default="train", only_with=NAMED, help=run_options.SPLIT_HELP)
 @data_options.data_options
 @option("--openenv", metavar="PORT", type=click.IntRange(0, 65535), help=OPENENV_HELP)
-@common.output_options
+@option("--json", "as_json", is_flag=True, not_with="--openenv", help="Print JSON instead of text.")
+@common.store_of(only_with=NAMED)
 def command(
     ref: str | None, n: int, seed: int, split: str, openenv: int | None, as_json: bool, store_path: str, **options: Any
 ) -> None:
@@ -37,7 +40,6 @@ def command(
     clew worlds --data questions.jsonl --prompt '{question} Be brief.'
     clew worlds 'household(rooms=2)' --openenv 8000
     """
-    from clew.core import registry
 
     data = data_options.dataset_of(options)
     if data is not None and ref is not None:
@@ -45,7 +47,7 @@ def command(
     if data is not None:
         taskset: Taskset = data
     elif ref is not None:
-        taskset = registry.build("tasksets", run_options.with_names(ref))
+        taskset = run_options.named_world(ref)
     elif openenv is not None:
         raise BadInput("--openenv without a world", remedy="Name one of `clew worlds`, or --data FILE.")
     else:

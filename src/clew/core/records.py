@@ -16,7 +16,6 @@ from clew.core.values import F32, GONE, REDACTED, Attempt, Inner, Message, Sampl
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall"]
 GroupKind = Literal["iid", "tree", "matched"]
-ValuedKind = Literal["call", "tokens", "node", "run", "group"]  # what an annotation values
 
 
 class Cursor(NamedTuple):
@@ -303,7 +302,7 @@ class Annotation(NamedTuple):
     where absent), ``node`` (node), ``run`` (run), ``group`` (run holds the group id).
     """
 
-    target: ValuedKind
+    target: Literal["call", "tokens", "node", "run", "group"]
     method: str
     value: float | None = None
     run: str = ""

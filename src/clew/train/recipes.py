@@ -70,10 +70,22 @@ class Online:
         return found
 
     def losses(self, **more: Any) -> dict[str, Loss]:
-        """The loss of the component ``pg`` with this recipe's settings, and ``more`` of its own."""
+        """The loss of the component ``pg`` with this recipe's settings, and ``more`` of its own.
+
+        Raises:
+            BadInput: the loss takes none of these.
+        """
         found = self.loss_named()
+        for name in more:
+            self.refuse_unused(name)
         given = {"clip": self.clip, "ratio": self.ratio, **more}
         return {"pg": partial(found, **{k: v for k, v in given.items() if k in _takes(found)})}
+
+    def refuse_unused(self, name: str) -> None:
+        """Raises BadInput where the loss has no such argument, so that a setting of it would do nothing."""
+        if name not in _takes(self.loss_named()):
+            told = f"--{name} does nothing with the loss {self.loss}, which has no argument {name!r}"
+            raise BadInput(told, remedy="Leave it out, or choose another loss.")
 
     def estimator(self) -> Callable[..., Any]:
         """The credit function with its arguments.

@@ -60,6 +60,7 @@ class Ordered(click.Group):
 
 F = TypeVar("F", bound=Callable[..., Any])
 N = TypeVar("N", int, float)
+Words = str | tuple[str, ...]
 Option = Callable[[Any], Any]  # what click.option makes: a decorator
 STORE = "clew.store"  # what click's context calls the store of the present line
 SLICE = 0.5  # seconds that counting or searching a store takes before a bar tells how far it is, and between its moves
@@ -86,7 +87,42 @@ class Amount(click.ParamType):  # type: ignore[type-arg]  # click is generic fro
 
 
 class FromProject(click.Option):
-    """An option whose help says where its default stands, if in clew.toml."""
+    """An option whose help says where its default stands, if in clew.toml; a line in which it does nothing is refused.
+
+    Args:
+        only_with: what must stand in the line too for it to do anything, any one of several: another option, one with a
+            value (``--rollouts tree``), or an argument by its name in capitals (``RUNS``). Help begins with it.
+        not_with: what it does nothing beside, written the same.
+    """
+
+    def __init__(self, names: Sequence[str], *, only_with: Words = (), not_with: Words = (), **settings: Any) -> None:
+        self.only_with, self.not_with = ((it,) if isinstance(it, str) else tuple(it) for it in (only_with, not_with))
+        if self.only_with:
+            settings["help"] = f"With {' or '.join(self.only_with)}: {settings['help']}"
+        super().__init__(names, **settings)
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """As ``click.Option``.
+
+        Raises:
+            BadInput: the line says the option, which does nothing there.
+        """
+        if self.name in opts and not ctx.resilient_parsing:
+            told = self.lost(ctx, opts)
+            if told:
+                flag = (self.secondary_opts or self.opts)[0] if opts[self.name] is False else self.opts[0]
+                raise BadInput(f"{flag} does nothing {told[0]}", remedy=told[1])
+        return super().handle_parse_result(ctx, opts, args)
+
+    def lost(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Why the option does nothing in a line, and the remedy; None where it does something."""
+        if self.only_with and not any(_stands(it, ctx, opts) for it in self.only_with):
+            wanted = " or ".join(self.only_with)
+            return f"without {wanted}", f"Add {wanted}, or leave it out."
+        beside = next((it for it in self.not_with if _stands(it, ctx, opts)), None)
+        return (f"with {beside}", "Leave out one of the two.") if beside else None
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         """As ``click.Option``."""
@@ -94,6 +130,18 @@ class FromProject(click.Option):
         if "default" in extra and self.name in (ctx.default_map or {}):
             extra["default"] += ", by clew.toml"
         return extra
+
+
+def _stands(what: str, ctx: click.Context, opts: Mapping[str, Any]) -> bool:
+    """Whether a line, or clew.toml or the environment for it, says an option, an argument, or an option's value."""
+    flag, _, wanted = what.partition(" ")
+    found = next(it for it in ctx.command.params if flag in (*it.opts, *it.secondary_opts, str(it.name).upper()))
+    said = opts.get(str(found.name))
+    if not isinstance(said, str | int | float | tuple | list):
+        said = ctx.lookup_default(str(found.name)) or found.resolve_envvar_value(ctx)
+    if wanted:
+        return str(found.default if said is None else said) == wanted
+    return bool(said)
 
 
 def option(*names: str, choices: str = "", **settings: Any) -> Callable[[F], F]:
@@ -131,15 +179,57 @@ def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return place
 
 
-store_option = option(
-    "--store", "store_path", envvar="CLEW_STORE", default=DEFAULT_STORE, callback=_note_store, help=STORE_HELP
-)
+def store_of(*, only_with: Words = (), not_with: Words = ()) -> Option:
+    """The option --store, of a verb that has a store in some lines alone; further as for ``FromProject``."""
+    usual: dict[str, Any] = {"envvar": "CLEW_STORE", "default": DEFAULT_STORE, "callback": _note_store}
+    return option("--store", "store_path", help=STORE_HELP, **usual, only_with=only_with, not_with=not_with)
+
+
+store_option = store_of()
 VERDICTS_HELP = "Words of a verdict, the best first (or set CLEW_VERDICTS)."
-verdicts_option = option("--verdicts", envvar="CLEW_VERDICTS", default="good,unsure,bad", help=VERDICTS_HELP)
+
+
+def verdicts_of(*, only_with: Words = (), not_with: Words = ()) -> Option:
+    """The option --verdicts; both as for ``FromProject``."""
+    return option(
+        "--verdicts",
+        envvar="CLEW_VERDICTS",
+        default="good,unsure,bad",
+        help=VERDICTS_HELP,
+        only_with=only_with,
+        not_with=not_with,
+    )
+
+
+verdicts_option = verdicts_of()
 HOST_HELP = "Address to serve at; any but loopback needs a secret that clients send."
-host_option = option("--host", default="127.0.0.1", help=HOST_HELP)
+
+
+def host_of(*, only_with: Words = (), not_with: Words = ()) -> Option:
+    """The option --host; both as for ``FromProject``."""
+    return option("--host", default="127.0.0.1", help=HOST_HELP, only_with=only_with, not_with=not_with)
+
+
+host_option = host_of()
 json_option = option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 output_options = options(json_option, store_option)
+
+
+def refuse_others(way: str, names: Sequence[str], *, only: bool = False) -> None:
+    """Refuse a line that says options which do nothing in the way that it takes.
+
+    Args:
+        way: what takes it, ``--profile``, or ``rollouts of a file``.
+        names: these options, by the names of their parameters; with ``only``, all others but these.
+
+    Raises:
+        BadInput: it says one.
+    """
+    context, line = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    for param in context.command.params:
+        named = (param.name in names) != only and isinstance(param, click.Option)
+        if named and context.get_parameter_source(str(param.name)) is line:
+            raise BadInput(f"{param.opts[0]} does nothing with {way}", remedy="Leave out one of the two.")
 
 
 def open_store(path: str, *, create: bool = False) -> Keeper:
@@ -210,6 +300,8 @@ def cursor(store: Keeper, text: str, step: int | None = None, token: int = 0) ->
     """A run and a place in it: ``run``, ``run@call`` or ``run@call+token``; None for the place where none is given."""
     from clew.core.records import Cursor
 
+    if "@" in text and step is not None:
+        raise BadInput(f"--step does nothing with {text}, which names its place", remedy="Leave out one of the two.")
     if "@" not in text:
         run = one(store, text)
         return run, run.at(step=step, token=token) if step is not None else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clew.coding.repairs import Repairs
     from clew.exchange.dataset.tasks import Dataset
 
+SHELF = "files"  # beside a store
 PLAN = "plan"  # the reward that is put around others, and around a world's own
 NOT_FOR_REPAIRS = "reward prompt answer id_column split_column system visible limits_column reward_seconds"
 NAMES = "data reward prompt answer id_column split_column held_out system visible limits_column reward_seconds"
@@ -29,20 +30,27 @@ observation (of `clew world turns`), or file.py:function; with a weight, as in 0
 weighted sum counts. Beside these, and for a world alone, plan: 0 where the agent orchestrator got no plan, else half of
 1 + the other reward."""
 rows_options = common.options(
-    option("--prompt", default="", help="With --data: a template, as in '{question} Be brief.', or a column."),
-    option("--answer", default="", help="With --data: column of the known answers; the agent never sees it."),
-    option("--id-column", default="", help="With --data: column of ids.  [default: id, else a hash of the prompt]"),
-    option("--split-column", default="", help="With --data: column that says train, eval or test."),
-    option("--held-out", default=0.1, help="With --data: share held out for eval, and as much for test."),
-    option("--system", default="", help="With --data: the system prompt."),
+    option("--prompt", default="", only_with="--data", help="a template, as in '{question} Be brief.', or a column."),
+    option("--answer", default="", only_with="--data", help="column of the known answers; the agent never sees it."),
+    option(
+        "--id-column", default="", only_with="--data", help="column of ids.  [default: id, else a hash of the prompt]"
+    ),
+    option("--split-column", default="", only_with="--data", help="column that says train, eval or test."),
+    option("--held-out", default=0.1, only_with="--data", help="share held out for eval, and as much for test."),
+    option("--system", default="", only_with="--data", help="the system prompt."),
 )
 data_options = common.options(
     option("--data", metavar="FILE", help=DATA_HELP),
     option("--reward", multiple=True, metavar="REWARD", help=REWARD_HELP),
     rows_options,
-    option("--visible", multiple=True, help="With --data: a further column that the agent may read; may be repeated."),
-    option("--limits-column", default="", help="With --data: column of each task's limits, as an object."),
-    option("--reward-seconds", default=60.0, help="With --data: how long a function may take for one reward."),
+    option(
+        "--visible",
+        multiple=True,
+        only_with="--data",
+        help="a further column that the agent may read; may be repeated.",
+    ),
+    option("--limits-column", default="", only_with="--data", help="column of each task's limits, as an object."),
+    option("--reward-seconds", default=60.0, only_with="--data", help="how long a function may take for one reward."),
 )
 
 
@@ -65,16 +73,15 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
     context = click.get_current_context()
     line, default = click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.DEFAULT
     if not options.get("data"):
-        mine = [p for p in context.command.params if p.name in NAMES.split() and options.get(p.name) != p.default]
-        lost = [p.opts[0] for p in mine if context.get_parameter_source(str(p.name)) is line]
-        if tuple(options.get("reward") or ()) == (PLAN,):
-            lost = [one for one in lost if one != "--reward"]
-        if lost:
-            raise BadInput(f"{lost[0]} is for --data", remedy="Add --data FILE, or leave it out.")
+        given = tuple(options.get("reward") or ())
+        if given not in ((), (PLAN,)) and context.get_parameter_source("reward") is line:
+            raise BadInput("--reward is for --data", remedy="Add --data FILE, or leave it out.")
         return None
     world, data = map(context.get_parameter_source, ("world", "data"))
-    if world is line and data is not line:
-        return None  # the line goes before clew.toml
+    if world is line and data is not line:  # the line goes before clew.toml
+        plan = options.get("reward") == (PLAN,)
+        common.refuse_others("--world", [name for name in NAMES.split() if not (plan and name == "reward")])
+        return None
     if world not in (None, default) and world is data:
         raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
     if are_repairs(options):
@@ -119,9 +126,14 @@ def _repairs(options: Mapping[str, Any]) -> Repairs:
             told, remedy="Leave it out, or name the file by --world \"repairs(file='...')\" with its arguments."
         )
     store = context.meta.get(common.STORE)
-    shelf = str(beside(store).parent / "files") if store else ""
+    shelf = str(shelf_beside(store)) if store else ""
     held_out = 0.0 if is_default(context, "held_out") else options["held_out"]
     return Repairs(options["data"], held_out=held_out, shelf=shelf)
+
+
+def shelf_beside(store: str) -> Path:
+    """Where the snapshots of a store's files lie."""
+    return beside(store).parent / SHELF
 
 
 def is_default(context: click.Context, name: str) -> bool:

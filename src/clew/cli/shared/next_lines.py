@@ -6,6 +6,7 @@ A printed line works as it is printed: it names the store of the present line, a
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -24,10 +25,17 @@ def command_line(verb: str, *words: object, **options: object) -> str:
         options: by their names in the verb's function. The store is that of the present line.
     """
     known = {param.name: param for param in command_of(verb).params if isinstance(param, click.Option)}
-    if "store_path" in known:
-        options.setdefault("store_path", present_store())
     said = said_by_project(verb)
-    typed = ["clew", *verb.split(), *map(str, words)]
+    typed = _typed(known, words, options, said)
+    if "store_path" not in options and takes_store(command_of(verb), typed):
+        typed += _typed(known, (), {"store_path": present_store()}, said)
+    return " ".join(map(quoted, ("clew", *verb.split(), *typed)))
+
+
+def _typed(
+    known: Mapping[str, click.Option], words: Sequence[object], options: Mapping[str, Any], said: Mapping[str, Any]
+) -> list[str]:
+    typed = [*map(str, words)]
     for name, value in options.items():
         option = known[name]
         if value is None or value == said.get(name, option.default):
@@ -38,7 +46,19 @@ def command_line(verb: str, *words: object, **options: object) -> str:
             continue
         for given in map(str, value if isinstance(value, tuple) else (value,)):
             typed += [f"{flag}={given}"] if given.startswith("-") else [flag, given]
-    return " ".join(map(quoted, typed))
+    return typed
+
+
+def takes_store(command: click.Command, words: Sequence[str]) -> bool:
+    """Whether --store does something in a line of a verb with these words."""
+    option = next((param for param in command.params if param.name == "store_path"), None)
+    if not isinstance(option, common.FromProject):
+        return option is not None
+    context = click.Context(command)
+    try:
+        return option.lost(context, command.make_parser(context).parse_args([*words])[0]) is None
+    except click.ClickException:  # the line is still to be filled in
+        return True
 
 
 def command_of(verb: str) -> click.Command:
@@ -90,7 +110,7 @@ def with_store(text: str, store: str | None) -> str:
         command = common.load_verb(words[0])
         if isinstance(command, click.Group) and len(words) > 1:
             command = command.get_command(click.Context(command), words[1]) or command
-        takes = any(param.name == "store_path" for param in command.params)
-        return f"`clew {found[1]}{named_store}`" if takes else found[0]
+        inner = 2 if isinstance(common.load_verb(words[0]), click.Group) else 1
+        return f"`clew {found[1]}{named_store}`" if takes_store(command, words[inner:]) else found[0]
 
     return MENTION.sub(named, text)

@@ -38,31 +38,50 @@ BUNDLED = "clew.harness.agents:"  # where the agents are that have a bare name
 
 
 NUCLEUS = common.Amount(float, 0, 1, above=True)
-sampling_options = common.options(
-    option("--temperature", type=float, help="Sampling temperature; 0 always takes the likeliest token."),
-    option("--top-p", type=NUCLEUS, help="Nucleus sampling: sample from the likeliest tokens of this total share."),
-    option("--max-tokens", type=int, help="Most tokens in one reply."),
-)
+TEMPERATURE_HELP = "Sampling temperature; 0 always takes the likeliest token."
+TOP_P_HELP = "Nucleus sampling: sample from the likeliest tokens of this total share."
+
+
+def sampling_of(*, only_with: common.Words = (), not_with: common.Words = ()) -> common.Option:
+    """The options of sampling; both as for ``FromProject``."""
+    return common.options(
+        option("--temperature", type=float, help=TEMPERATURE_HELP, only_with=only_with, not_with=not_with),
+        option("--top-p", type=NUCLEUS, help=TOP_P_HELP, only_with=only_with, not_with=not_with),
+        option("--max-tokens", type=int, help="Most tokens in one reply.", only_with=only_with, not_with=not_with),
+    )
+
+
+sampling_options = sampling_of()
 limit_options = common.options(
     option("--run-tokens", type=int, help="Most tokens in one run, prompts included."),
     option("--max-steps", type=int, help="Most steps in one run."),
     option("--max-seconds", type=float, help="Most seconds for one run."),
     option("--run-cost", type=float, help="Most US dollars for one run."),
 )
+SPLIT_HELP = "train, eval (checks during a training) or test, as the world has."
 task_options = common.options(
     option("--world", default="household", help="World to act in: a name of `clew worlds`, or file.py:Class."),
-    option("--tasks", default=4, help="How many tasks to draw."),
+    option("--tasks", default=4, not_with="--task", help="How many tasks to draw."),
     option("--task", "task_ids", multiple=True, help="Id of a task, instead of --tasks; may be repeated."),
-    option("--split", default="train", help="train, eval (checks during a training) or test, as the world has."),
+    option("--split", default="train", not_with="--task", help=SPLIT_HELP),
     option("--seed", default=0, help="Seed of tasks and sampling."),
 )
 TOOLS_HELP = """Tools for the agent beside the world's: file.py:NAME,NAME, a module, or "mcp:COMMAND ARGUMENTS" for an
 MCP server; may be repeated."""
 tools_option = option("--tools", multiple=True, metavar="REF", help=TOOLS_HELP)
-model_options = common.options(
-    option("--max-cost", type=float, help="Most US dollars to spend at an endpoint, in total."),
-    option("--model-options", default="{}", help="More settings of the model, as JSON: price, stream, device, ..."),
-)
+MAX_COST_HELP = "Most US dollars to spend at an endpoint, in total."
+SETTINGS_HELP = "More settings of the model, as JSON: price, stream, device, ..."
+
+
+def models_of(*, only_with: common.Words = (), not_with: common.Words = ()) -> common.Option:
+    """The options of loading models; both as for ``FromProject``."""
+    return common.options(
+        option("--max-cost", type=float, help=MAX_COST_HELP, only_with=only_with, not_with=not_with),
+        option("--model-options", default="{}", help=SETTINGS_HELP, only_with=only_with, not_with=not_with),
+    )
+
+
+model_options = models_of()
 SELECTOR_HELP = "With --rollouts tree: uucb, entropy, uct, random or flat; with settings, as in uucb(c=1.0)."
 ALLOCATOR_HELP = "With --spare: give the tokens to all such trees alike, or to those forecast to become mixed."
 SPARE_HELP = "With --rollouts tree: share of tokens held back, then given to trees whose runs all ended alike."
@@ -102,8 +121,6 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
     Raises:
         BadInput: the agent is no bundled one, and no world is named; see ``data_options.dataset_of``.
     """
-    from clew.core.registry import build
-
     if (data := data_options.dataset_of(options, judged=judged)) is not None:
         if hasattr(data, "load_model"):
             data.load_model = lambda ref: load_model(ref, options)  # of a judge: by the line's credential and bounds
@@ -112,10 +129,26 @@ def world_of(options: Mapping[str, Any], agent: str, *, judged: bool = False) ->
         who = "a program is the agent" if agent == program_options.COMMANDED else f"{agent} is an agent of your own"
         remedy = "Name the world that it acts in with --world; `clew worlds` lists them."
         raise BadInput(f"{who}, and the line names no world", remedy=remedy)
-    made: Taskset = build("tasksets", with_names(options["world"]))
+    made = named_world(options["world"])
     if about := getattr(made, "about", ""):
         common.say(about)
     return program_options.in_program(_planned(made, options), options)
+
+
+def named_world(ref: str) -> Taskset:
+    """The world of a reference. The snapshots of one that keeps files lie beside the line's store, as those that the
+    line's other verbs look for, unless the reference says where."""
+    from clew.core.registry import build, lookup, make_ref, parse_ref
+    from clew.worlds.workspace.workspace import SHELF
+
+    name, arguments = parse_ref(with_names(ref))
+    store = click.get_current_context().meta.get(common.STORE)
+    if store not in (None, ":memory:") and "shelf" in inspect.signature(lookup("tasksets", name)).parameters:
+        shelf = data_options.shelf_beside(store)
+        if shelf != Path(SHELF).absolute():
+            arguments.setdefault("shelf", str(shelf))
+    made: Taskset = build("tasksets", make_ref(name, arguments))
+    return made
 
 
 def with_names(ref: str) -> str:

@@ -32,7 +32,9 @@ STEADY_HELP = "One thread and deterministic kernels: a training taken up again e
 
 optimiser_options = common.options(
     option("--optimizer", choices="adamw muon", default="adamw", help="muon: Muon for the hidden matrices."),
-    option("--muon-lr", default=0.02, type=ABOVE, help="Learning rate of Muon's matrices."),
+    option(
+        "--muon-lr", default=0.02, type=ABOVE, only_with="--optimizer muon", help="learning rate of Muon's matrices."
+    ),
     option("--betas", default="0.9,0.95", help="AdamW's two betas."),
     option("--weight-decay", default=0.0, help="AdamW's weight decay."),
     option("--max-grad-norm", default=1.0, help="Largest norm of the gradient; 0: no limit."),

@@ -135,11 +135,17 @@ def fleet(options: Mapping[str, Any], urls: list[str], model: Local) -> Fleet | 
     """The servers that sample runs in place of local weights; None where no URL is given.
 
     Raises:
-        BadInput: one is no URL, or a drafter is to be used, which belongs to local weights.
+        BadInput: one is no URL, there is none that loads the weights of --weights-folder, or a drafter is to be used,
+            which belongs to local weights.
     """
     from clew.models.fleet import Fleet
 
     if not urls:
+        if options["weights_folder"] is not None:
+            raise BadInput(
+                "--weights-folder does nothing without --rollouts URL",
+                remedy="Name the servers that load the weights, or leave it out.",
+            )
         return None
     if options["draft"] is not None:
         raise BadInput("--draft beside servers", remedy="Start the servers with their own speculative decoding.")
@@ -166,6 +172,8 @@ def settle(options: Mapping[str, Any], method: str | None) -> Settled:
         given.setdefault("normalise", recipes.normalisation(method, base.normalise))
     made = replace(base, **given)
     made.estimator()  # says at once what is not there
+    if "clip" in given:
+        made.refuse_unused("clip")
     trainer_options.check_adapters(options)
     sources = {name: trainer_options.source("method" if name == "credit" else name) for name in OF_RECIPE}
     sources |= {n: "recipe" for n, s in sources.items() if s == "default"}

@@ -46,7 +46,6 @@ class InFlight:
         self._seconds = min(deadline, deadline if request.deadline is None else request.deadline)
         self.attempts: list[Attempt] = []
         self.tokens = 0.0  # most that it can use
-        self.out = False  # it may have reached the endpoint, which has not said that it takes nothing for it
         self.used = 0.0  # tokens that the present attempt did use
 
     def left(self) -> float:
@@ -83,7 +82,7 @@ async def tries(
                     yield item
             return
         except Failed as failed:
-            failure, flight.out = failed.failure, False
+            failure = failed.failure
         flight.note(failure.status, failure.text)
         if mended(failure):
             failure = None
