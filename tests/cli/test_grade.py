@@ -140,3 +140,24 @@ def test_refusals_name_the_input_and_the_remedy(clew: Any, desk: Path, store: Pa
     few = clew("audit", "grade", one.id, *pair, *at, "--select", "auroc", code=2).output
     assert "nothing to select by" in few
     assert build("tasksets", "clerk").ref == "clerk"
+
+
+def test_the_figure_within_a_task_comes_first_and_what_picking_gains_is_said(clew: Any, desk: Path) -> None:
+    text = clew(*line(desk, "--pick", "--name", "within")).output
+    lines = text.splitlines()
+    first = next(i for i, said in enumerate(lines) if said.startswith("the score "))
+    table = next(i for i, said in enumerate(lines) if "over all tasks (AUROC)" in said)
+    assert first < table
+    assert "of 40 pairs of a run that succeeded and one that failed at the same task could differ" in text
+    assert "picking" in text
+    told = json.loads(clew(*line(desk, "--pick", "--json")).stdout)
+    assert told["comparisons"]["made"] == 10 * 2 * 2
+    assert set(told["within a task"]) == set(told["auroc"])
+    assert told["picked"]["comparisons"]["made"] == 10
+
+
+def test_runs_that_all_succeeded_say_that_nothing_was_tested(clew: Any, desk: Path) -> None:
+    store = open_store(str(desk / "s.db"))
+    won = [run.id for run in store.runs() if run.reward == 1.0]
+    store.close()
+    assert "was not tested: 20 of 20 judged runs succeeded" in clew(*line(desk, *won, "--name", "won")).output

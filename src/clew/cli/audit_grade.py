@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,8 +48,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
     For a policy trained with a KL penalty, log(policy / reference) of an action is its advantage, up to a factor.
     Nothing is sampled: both models score the recorded tokens. Values are stored on tokens, calls and runs: `clew view`
-    shades text by them, `clew fork --low grade` forks where a run is worst. Where runs have rewards, the AUROC against
-    success is printed, beside either model alone and the run's length.
+    shades text by them, `clew fork --low grade` forks where a run is worst. Where runs have rewards, it is printed how
+    often a success scores above a failure, within a task and over all, beside either model alone and the run's length.
 
     \b
     clew audit grade world=household --policy trainings/first/checkpoint --reference household-sft
@@ -145,7 +146,7 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
         if options["select"]:
             remedy = "Choose more runs, or name --token and --step."
             raise BadInput(f"nothing to select by: {int(won.sum())} of {len(won)} judged runs succeeded", remedy=remedy)
-        return {}
+        return {"order": g.ordering({"score": np.zeros(len(won))}, won, np.zeros(len(won)))}
     task = np.unique([f"{runs[i].taskset} {runs[i].task_id}" for i in judged], return_inverse=True)[1]
     mode: Any = "separate" if options["separate"] else "ratio"
     zero = np.zeros(len(found.ref))
@@ -163,12 +164,14 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
     scores = {arm: table[names[arm]][kept] for arm, table in tables.items()}
     length = found.length[judged][kept]
     scores |= {"shortness alone": -length.astype(float), "score without length": g.residual(scores["score"], length)}
+    tasks = len(np.unique(task[kept]))
     out["auroc"] = {}
     for arm, score in scores.items():
-        middle, low, high = g.by_task(partial(g.auroc, score, won[kept]), task[kept])
-        out["auroc"][arm] = {"estimate": middle, "low": low, "high": high, "aggregation": names.get(arm)}
-    out |= {"judged": int(kept.sum()), "tasks": len(np.unique(task[kept])), "succeeded": float(won[kept].mean())}
-    return out
+        pooled = g.by_task(partial(g.auroc, score, won[kept]), task[kept])
+        told = g.Share(*pooled) if tasks >= g.FEW else g.Share(pooled[0], None, None)
+        out["auroc"][arm] = told._asdict() | {"aggregation": names.get(arm)}
+    out |= {"judged": int(kept.sum()), "tasks": tasks, "succeeded": float(won[kept].mean())}
+    return out | {"order": g.ordering(scores, won[kept], task[kept])}
 
 
 def _selected(
@@ -207,19 +210,54 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
     verdicts = rewards(runs[0].store, [run.id for run in runs])
     out: dict[str, Any] = {"runs": {str(n): runs[i].id for n, i in zip(names, best, strict=True)}}
     won = np.array([verdicts.get(runs[i].id, np.nan) for i in grouped])
-    if np.isfinite(won).all():
-        each = [won[group == k] for k in range(len(names))]
-        out |= {
-            "success of the picked": float(np.mean([verdicts[runs[i].id] for i in best])),
-            "of all": float(np.mean([x.mean() for x in each])),
-            "of the best there is": float(np.mean([x.max() for x in each])),
-        }
-    return out
+    if not np.isfinite(won).all():
+        return out
+    each = [won[group == k] for k in range(len(names))]
+    return out | {
+        "success of the picked": float(np.mean([verdicts[runs[i].id] for i in best])),
+        "of all": float(np.mean([x.mean() for x in each])),
+        "of the best there is": float(np.mean([x.max() for x in each])),
+        "gained": g.picking(scores[grouped], won, group),
+    }
+
+
+def _print_tested(result: Mapping[str, Any]) -> None:
+    """How the score orders runs of a task, whether something simpler does so as well, and how it orders all runs."""
+    from clew.credit.grade import Share
+
+    order = result["order"]
+    for line in order.told:
+        common.echo(line)
+    if "auroc" in result:
+        common.echo(f"share of pairs in the right order, {result['judged']} runs of {result['tasks']} tasks:")
+        rows = [
+            (
+                arm,
+                found["aggregation"] or "",
+                order.within[arm].told() if arm in order.within else "not tested",
+                Share(found["estimate"], found["low"], found["high"]).told(),
+            )
+            for arm, found in result["auroc"].items()
+        ]
+        common.print_table(("", "token/step", "within a task", "over all tasks (AUROC)"), rows)
+        common.echo("over all tasks, a score is also right where it only tells hard tasks from easy ones")
+
+
+def _as_json(result: dict[str, Any]) -> dict[str, Any]:
+    """The result with plain values in place of what it found."""
+    order = result.pop("order")
+    told = {"comparisons": order.comparisons.json()}
+    for name, shares in (("within a task", order.within), ("as good alone", order.as_good)):
+        told[name] = {arm: share._asdict() for arm, share in shares.items()}
+    if "gained" in result.get("picked", {}):
+        gained = result["picked"].pop("gained")
+        result["picked"] |= {"gain": gained.gain._asdict(), "comparisons": gained.comparisons.json()}
+    return result | told
 
 
 def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
     if as_json:
-        common.end_with_json(result)
+        common.end_with_json(_as_json(result))
     common.echo(
         f"{result['runs']} runs, {result['steps']} steps, {result['tokens']} tokens graded "
         f"({result['token']} over tokens, {result['step']} over steps, {result['mode']}); "
@@ -231,13 +269,7 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
             f"chosen on {told['chosen on']}, by {told['by']}: {told['found there']:.3f}, of which "
             f"{told['of that by choosing']:.3f} by choosing; a choice on unseen tasks has {told['on unseen tasks']:.3f}"
         )
-    if "auroc" in result:
-        common.echo(f"AUROC against success, {result['judged']} runs of {result['tasks']} tasks:")
-        rows = [
-            (arm, found["aggregation"] or "", f"{found['estimate']:.3f} [{found['low']:.3f}, {found['high']:.3f}]")
-            for arm, found in result["auroc"].items()
-        ]
-        common.print_table(("", "token/step", "AUROC"), rows)
+    _print_tested(result)
     scores = sorted(result["scores"].items(), key=lambda item: item[1])
     shown = scores if len(scores) <= 6 else [*scores[:3], *scores[-3:]]
     common.print_table(("run", name), shown)
@@ -250,6 +282,7 @@ def _print(result: dict[str, Any], name: str, as_json: bool) -> None:
                 f"success of the picked {picked['success of the picked']:.0%}, of all {picked['of all']:.0%}, "
                 f"of the best there is {picked['of the best there is']:.0%}"
             )
+            common.echo(picked["gained"].told)
     for caveat in result["caveats"]:
         common.say(f"note: {caveat}")
     common.echo("stored beside the runs, where the page shades by the values: " + command_line("view"))

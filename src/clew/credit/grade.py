@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput, need
 from clew.core.stats import auroc
 from clew.credit.steps import F64, Ints
@@ -35,6 +37,7 @@ Rule = Literal["min", "min_cumulative", "drop"]
 TOKEN_AGGS: tuple[TokenAgg, ...] = get_args(TokenAgg)
 STEP_AGGS: tuple[StepAgg, ...] = get_args(StepAgg)
 RULES: tuple[Rule, ...] = get_args(Rule)
+FEW = 5  # tasks below which no interval is given
 
 
 class Grades(NamedTuple):
@@ -308,5 +311,130 @@ def by_task(
     return estimate, min(float(low), estimate), max(float(high), estimate)
 
 
+def within_task(score: npt.ArrayLike, success: npt.ArrayLike, task: npt.ArrayLike) -> tuple[F64, F64, F64]:
+    """Of each task, the pairs of a run that succeeded and one that failed: those in which the first scores higher, ties
+    counting half; all; and those that are not ties. float64 [tasks] each, in the order of the tasks' names.
+
+    What the theorem speaks of: scores of different tasks differ by what the tasks are, too.
+    """
+    s, y, names = np.asarray(score, np.float64), np.asarray(success, bool), np.unique(np.asarray(task))
+    out = np.zeros((3, len(names)))
+    for i, name in enumerate(names):
+        mine = np.asarray(task) == name
+        gap = s[mine & y][:, None] - s[mine & ~y][None, :]
+        out[:, i] = (gap > 0).sum() + (gap == 0).sum() / 2, gap.size, (gap != 0).sum()
+    return out[0], out[1], out[2]
+
+
+class Share(NamedTuple):
+    """An estimate with its percentile bootstrap interval over tasks; no interval of fewer than ``FEW`` tasks."""
+
+    estimate: float
+    low: float | None
+    high: float | None
+
+    def told(self, sign: str = "") -> str:
+        """As text; ``sign`` "+" writes both signs."""
+        if self.low is None or self.high is None:
+            return f"{self.estimate:{sign}.3f} (fewer than {FEW} tasks: no interval)"
+        return f"{self.estimate:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
+
+
+def share_of(part: F64, every: F64, resamples: int = 1000, seed: int = 0, level: float = 0.95) -> Share:
+    """sum(part) / sum(every), as of ``within_task``, over the tasks that have any. The parts of two scores subtracted
+    give their paired difference."""
+    kept = every > 0
+    part, every = part[kept], every[kept]
+    estimate = float(part.sum() / every.sum()) if len(every) else float("nan")
+    if len(every) < FEW:
+        return Share(estimate, None, None)
+    drawn = np.random.default_rng(seed).integers(0, len(every), (resamples, len(every)))
+    shares = part[drawn].sum(axis=1) / every[drawn].sum(axis=1)
+    low, high = np.percentile(shares, [50 * (1 - level), 50 * (1 + level)])
+    return Share(estimate, float(low), float(high))
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """How scores order the runs of one task, a run that succeeded above one that failed.
+
+    comparisons: the pairs of such runs; those could differ that the score does not call equal. within: of each score,
+    the share of pairs in the right order. as_good: simpler scores that order no fewer pairs, by how much more.
+    """
+
+    comparisons: Comparisons
+    within: dict[str, Share]
+    as_good: dict[str, Share]
+
+    @property
+    def told(self) -> list[str]:
+        """The verdict in sentences."""
+        if not self.comparisons.tested:
+            return [f"whether the score tells success from failure at a task was {self.comparisons.verdict('')}"]
+        found = self.within["score"]
+        better = found.low is not None and found.low > 0.5
+        how = "orders" if better else "is not shown to order"
+        lines = [f"the score {how} runs of a task better than chance: {found.told()} ({self.comparisons})"]
+        for name, gap in self.as_good.items():
+            more = "orders them better" if gap.low is not None and gap.low > 0 else "orders them as well, or better"
+            lines.append(f"{name} {more}: {gap.told('+')}")
+        return lines
+
+
+def ordering(scores: Mapping[str, npt.ArrayLike], success: npt.ArrayLike, task: npt.ArrayLike) -> Ordering:
+    """How scores order runs of one task, and whether a simpler one does it as well.
+
+    Args:
+        scores: name -> float [n]; "score" is the one in question, names that end in "alone" the simpler ones.
+        success: bool [n]. task: [n].
+    """
+    won = np.asarray(success, bool)
+    right, pairs, apart = within_task(scores["score"], won, task)
+    why = "the score is equal in each of them" if pairs.sum() else "no task has both"
+    if not len(won):
+        why = "no run has a reward"
+    elif won.all() or not won.any():
+        why = f"{int(won.sum())} of {len(won)} judged runs succeeded"
+    what = "pairs of a run that succeeded and one that failed at the same task"
+    seen = Comparisons(what, int(pairs.sum()), int(apart.sum()), why_not=why)
+    if not pairs.sum():
+        return Ordering(seen, {}, {})
+    parts = {name: within_task(score, won, task)[0] for name, score in scores.items()}
+    gaps = {name: share_of(part - right, pairs) for name, part in parts.items() if name.endswith("alone")}
+    as_good = {name: gap for name, gap in gaps.items() if gap.estimate >= 0}
+    return Ordering(seen, {name: share_of(part, pairs) for name, part in parts.items()}, as_good)
+
+
+@dataclass(frozen=True, slots=True)
+class Picking:
+    """What it is worth to take each group's run with the highest score.
+
+    comparisons: the groups; those could gain in which rewards and scores both differ. gain: mean reward of the picked
+    run less that of its group, over groups.
+    """
+
+    comparisons: Comparisons
+    gain: Share
+
+    @property
+    def told(self) -> str:
+        """The verdict in a sentence."""
+        sure = self.gain.low is not None and self.gain.low > 0
+        how = "picking by the score gains" if sure else "that picking gains is not shown:"
+        done = f"{how} {self.gain.told('+')} ({self.comparisons})"
+        return self.comparisons.verdict(done).replace("not tested", "what picking gains was not tested")
+
+
+def picking(score: npt.ArrayLike, reward: npt.ArrayLike, group: npt.ArrayLike) -> Picking:
+    """What ``pick`` gains. score, reward: float [n]; group: int [n]."""
+    s, r, names = np.asarray(score, np.float64), np.asarray(reward, np.float64), np.unique(np.asarray(group))
+    each = [np.flatnonzero(np.asarray(group) == name) for name in names]
+    could = sum(bool(np.ptp(r[mine]) and np.ptp(s[mine])) for mine in each)
+    gain = np.array([r[mine[s[mine].argmax()]] - r[mine].mean() for mine in each])
+    what, why = "groups, the picked run against all of its group,", "in no group do rewards and scores both differ"
+    return Picking(Comparisons(what, len(each), could, why_not=why), share_of(gain, np.ones(len(gain))))
+
+
 __all__ = ["RULES", "STEP_AGGS", "TOKEN_AGGS", "Grades", "Selection", "auroc", "blame", "by_task", "calibrate_beta"]
-__all__ += ["cells", "drift", "grade", "pick", "residual", "select"]
+__all__ += ["cells", "drift", "grade", "pick", "residual", "select", "share_of", "within_task"]
+__all__ += ["Ordering", "Picking", "Share", "ordering", "picking"]
