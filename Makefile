@@ -1,5 +1,5 @@
-# The two commands that matter: `make quickstart` does the main job, `make test` proves it. Both install what they need
-# into .venv the first time and nothing afterwards.
+# The two commands that matter: `make quickstart` does the main job, `make test` proves it in ten minutes. Both install
+# what they need into .venv the first time and nothing afterwards.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q -c constraints.txt
@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Tests wait for processes, browsers and clocks as much as they compute: one more at a time than there are cores.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 3 ? n + 1 : 4)))
 
-.PHONY: quickstart tour test nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
+.PHONY: quickstart tour test test-all check nightly lint ledger wheel bench docs site extras frameworks verifiers openenv clean
 
 quickstart: .venv/.local
 	$(BIN)/clew quickstart
@@ -17,8 +17,19 @@ quickstart: .venv/.local
 tour: .venv/.tour
 	$(BIN)/clew tour $(TOUR)
 
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+
 test: .venv/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+	$(PYTEST) -m "not whole"
+
+# Everything, the tests that are marked `whole` too; each assertion of a test file must have held once.
+test-all: .venv/.dev
+	$(PYTEST) --keep-durations
+
+# What a change needs, in two minutes: `make check` for what differs from the last commit, or
+# `make check FILES="src/clew/store/query.py"`, `make check MODULE=credit.alias`.
+check: .venv/.dev
+	$(BIN)/python tools/check.py $(FILES) $(MODULE)
 
 # What takes long and is drawn at random, more often than in `test`: kills at any moment, a served process under load,
 # and a sample of mutants, which is another one every day.

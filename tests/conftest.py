@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +18,10 @@ pytest_plugins = ["tests.assertions"]
 
 # A run holds a million objects of tests and libraries: to look for cycles among them as often as usual took a tenth.
 gc.set_threshold(50_000, 20, 20)
+
+# A script's `&` starts programs with SIGINT ignored, what they start inherits it, and tests interrupt what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 UNTIMED = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
 hypothesis.settings.register_profile("untimed", **UNTIMED)  # a busy machine fails no test
@@ -35,6 +42,14 @@ def shared() -> Path:
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     monkeypatch.setattr(registry, "_local", {kind: dict(things) for kind, things in registry._local.items()})
+
+
+QUICK = "not whole"
+"""The marker expression of `make test`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep-durations", action="store_true", help="write tests/durations.json at the end")
 
 
 TOGETHER = {"tests/view/browser": "browser"}  # they share one small quickstart and one browser
@@ -70,13 +85,59 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda i: min((p for s, p in order.items() if i.location[0].startswith(f"tests/{s}")), default=99))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List skipped tests by reason: a skipped test has proved nothing and must not look as if it had."""
+INSTALLS = (
+    (r"bubblewrap|bwrap|control group|user namespaces|mounted", "apt-get install bubblewrap"),
+    (r"Chromium", "apt-get install chromium"),
+    (r"PostgreSQL", "apt-get install postgresql"),
+    (r"gcc|objdump|g\+\+|C compiler", "apt-get install gcc g++ binutils"),
+    (r"gymnasium|textworld|inspect", "make extras"),
+    (r"make (\w+)", r"make \1"),
+    (r"verl\b", "pip install verl==0.9.1"),
+    (r"TRL|trl\b", "pip install -e '.[trl]'"),
+    (r"Ray\b", "pip install -e '.[ray]'"),
+    (r"(CLEW_\w+)=", r"make nightly (it sets \1)"),
+    (r"CUDA|nvcc|GPU", "a machine with an NVIDIA GPU and its toolkit"),
+    (r"AVX2|x86|\bArm\b", "another processor"),
+    (r"\bshared\b", "a copy of the project's data in ../shared"),
+)
+"""What a reason for not running says -> what brings it, printed beside it."""
+
+
+def remedy(reason: str) -> str:
+    """The one line that lets a skipped test run; empty where none is known."""
+    for pattern, line in INSTALLS:
+        if found := re.search(pattern, reason):
+            return found.expand(line)
+    named = re.search(r"(\w[\w.-]*) is not installed", reason)
+    return f"pip install {named[1]}" if named else ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List what did not run, by reason, with the line that installs it: a skipped test has proved nothing."""
     reasons: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reasons[reason.removeprefix("Skipped: ").removeprefix("did not run: ")] += 1
-    if reasons:
+        reasons[re.sub(r"^(Skipped: )?((did not run|NOT RUN): )?", "", reason)] += 1
+    if reasons or config.option.markexpr:
         terminalreporter.section("did not run")
         for reason, count in reasons.most_common():
-            terminalreporter.line(f"{count:4d} test{'s' * (count > 1)}: {reason}")
+            line = remedy(reason)
+            terminalreporter.line(f"{count:4d} test{'s' * (count > 1)}: {reason}{f'  ->  {line}' if line else ''}")
+        if config.option.markexpr == QUICK:
+            terminalreporter.line("   and the tests that are marked `whole`: they take longest  ->  make test-all")
+    if config.option.keep_durations:
+        keep_durations(terminalreporter)
+
+
+def keep_durations(reporter: pytest.TerminalReporter) -> None:
+    """Write what each file and the 60 slowest tests took, in seconds of this machine, for `make check` and readers."""
+    files: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for report in (r for reports in reporter.stats.values() for r in reports if isinstance(r, pytest.TestReport)):
+        files[report.nodeid.partition("::")[0]] += report.duration
+        tests[report.nodeid] += report.duration
+    kept = {
+        "files": {name: round(files[name], 1) for name in sorted(files)},
+        "slowest": {name: round(seconds, 1) for name, seconds in tests.most_common(60)},
+    }
+    (Path(__file__).parent / "durations.json").write_text(json.dumps(kept, indent=1) + "\n")

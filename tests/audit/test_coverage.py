@@ -53,13 +53,14 @@ def test_an_act_that_changes_nothing_is_a_mistake_and_not_a_retreat():
     assert not any(found.retreat + found.off)
 
 
-def test_without_a_solved_run_only_returns_are_mistakes():
+def test_without_a_solved_run_nothing_is_called_a_mistake():
     path = trail("abac", solved=False)
     found = course(path, distances([path]))
-    assert found.mistake == [False, True, False]
+    assert found.mistake == [False, False, False]
     assert found.off == [False] * 4
     told = coverage([path], path.acts())
-    assert (told.lost, told.mistakes, told.behind, told.ways) == (1, 1, 0, 0)
+    assert (told.lost, told.mistakes, told.judged, told.behind, told.ways) == (1, 0, 0, 0, 0)
+    assert told.to_json()["mistakes"] is None
     assert told.states is None
     assert told.to_json()["share of states"] is None
 

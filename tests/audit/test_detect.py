@@ -18,6 +18,7 @@ from clew.audit import Candidates, Search, detect, effect, pairs, survey
 from clew.audit.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
+from clew.harness.fork import continuations
 from clew.harness.fork.continuations import Continuations, Start
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
@@ -245,6 +246,7 @@ def test_refusals_come_before_any_cost():
 KILLED = """
 import sys
 from clew.harness.fork import continuations
+from clew.harness.fork import continuations
 from clew.harness.fork.continuations import Continuations, Start
 from tests.audit import planted
 continuations.TOGETHER = 16
@@ -296,3 +298,30 @@ def test_another_tokenizer_or_another_policy(found):
     )
     assert plan.tested == plan.positions, "what another policy thought likely rules nothing out"
     assert Continuations(runner).params != Continuations(runner, judge_seconds=1.0).params
+
+
+def test_what_came_before_an_interruption_is_kept_and_not_made_again(monkeypatch):
+    """Half of the judges never end: the outcomes of the others are there, and the same question goes on with them."""
+    monkeypatch.setattr(continuations, "EVERY", 0.0)
+    stuck = [True]
+
+    class Half(Sums):
+        async def judge(self, task, run, world):
+            if run.row.origin == "fork" and stuck[0] and run.row.seed % 2:
+                await asyncio.sleep(0.5)
+                raise KeyboardInterrupt
+            return await super().judge(task, run, world)
+
+    runner, runs = planted.solutions(n=1, taskset=Half(low=3, high=3))
+    hands, start, came = Continuations(runner), Start(runs[0].id, 1, 5), list[int]()
+    with pytest.raises(KeyboardInterrupt):
+        hands.sample("screen", [start], 16, came.append)
+    kept = hands.kept("screen", start)
+    assert kept is not None
+    assert 0 < len(kept.seeds) == sum(came) < 16
+    assert hands.missing("screen", [start], 16) == 16 - len(kept.seeds)
+    stuck[0] = False
+    went_on = hands.sample("screen", [start], 16, came.append)[start]
+    assert sum(came) == 16, "what was there was not made again"
+    four = hands.sample("screen", [start], 4)[start]
+    assert four.seeds.tolist() == went_on.seeds[:4].tolist(), "in the order of the plan, whatever came first"

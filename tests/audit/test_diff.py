@@ -23,7 +23,7 @@ from clew.audit.diff import (
 )
 from clew.audit.diff.crosscoder import Crosscoder, Design
 from clew.audit.diff.diff_verdict import Finding, Tried, settle
-from clew.audit.diff.steered_behaviour import rebuilt
+from clew.audit.diff.steered_behaviour import Plan, rebuilt
 from clew.audit.diff.steering import Cell, Direction, Effect, mcnemar
 from clew.core.errors import BadInput
 from clew.models.taps.source import Source
@@ -333,3 +333,12 @@ def test_a_token_is_read_once_of_each_run():
     ]
     assert [start for _, start in mixture.sources(calls)] == [1, 3, 1]
     assert [start for _, start in mixture.sources([[1, 2, 3], [1, 2, 3]])] == [1, 1]
+
+
+def test_choices_with_a_typo_are_refused_before_anything_is_fitted():
+    with pytest.raises(BadInput, match="method='dedicatd' is not known"):
+        learning.Learning(method="dedicatd")
+    with pytest.raises(BadInput, match="penalty='visibel' is not known"):
+        learning.Learning(penalty="visibel")
+    with pytest.raises(BadInput, match="way='rais' is not known"):
+        Plan(way="rais")

@@ -60,6 +60,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tally")
 
 
+@pytest.mark.whole
 def test_who_must_think_and_who_need_not_are_told_apart(folder):
     must = study.answer(asked(tally(folder, "count")))
     assert must.verdict.kind == "predictable but computed in the trace"
@@ -105,6 +106,7 @@ def prepared(coin, **options):
     return study.prepare(runs, Continuations(runner, outcome=HEADS), HEADS, until="answer", **how)[0]
 
 
+@pytest.mark.whole
 def test_a_coin_is_open_until_it_falls_and_probes_are_left_out_with_a_sentence(coin):
     arms = prepared(coin)
     found = study.answer(arms)
@@ -133,6 +135,7 @@ def test_what_was_sampled_is_not_sampled_again_and_any_sample_can_be_followed(co
     assert run.call(start.seq).forced == arms.traces[donor].tokens + len(arms.close)
 
 
+@pytest.mark.whole
 def test_stance_changes_of_a_coin_are_meaningful_and_its_fillers_are_not(coin):
     arms = prepared(coin)
     words = arms.hands.spec.model.renderer
@@ -237,6 +240,7 @@ def test_the_last_marker_ends_the_thinking():
 # ---- models without token ids, and agents that think in several calls ------------------------------------------------
 
 
+@pytest.mark.whole
 def test_an_endpoint_without_tokens_is_cut_in_its_text():
     runner = Runner(chatter, None, Markov(COIN, order=5), sampling={"max_tokens": 8})
     runs = runner.collect([Task(f"t{i}", f"question {i}") for i in range(40)], 1).runs
@@ -277,6 +281,7 @@ def test_earlier_calls_are_thinking_where_that_is_asked_for():
     assert found.dependence is None
 
 
+@pytest.mark.whole
 def test_reasoning_in_a_chat_template_is_cut_at_tokens_and_its_states_are_read():
     renderer = ChatTemplateRenderer(tokenizer())
     model = local(renderer)  # untrained, so that what it goes on with holds no outcome

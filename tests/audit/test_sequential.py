@@ -37,6 +37,7 @@ def slow(values: list[float], level: float = 0.95) -> tuple[float, float]:
     return standing[0], standing[-1]
 
 
+@pytest.mark.whole
 @given(verdicts)
 def test_the_limits_are_where_the_bets_one_by_one_refute(values):
     low, high = slow(values)
@@ -90,6 +91,7 @@ def test_no_number_decides_between_equals_unless_equality_is_asked_for():
     assert limits_of_difference([1.0, -1.0, 0.0, 0.0] * (n // 4 + 1)).outcome(0.2) == "equal"
 
 
+@pytest.mark.whole
 def test_over_600_null_comparisons_the_error_is_as_stated_and_that_of_t_at_each_look_is_not():
     found = bench.simulated(0.5, 0.5, LOOKS[-1], 600)
     wrong = {rule: sum(outcome != "open" for outcome, _ in each) for rule, each in found.items()}
@@ -99,6 +101,7 @@ def test_over_600_null_comparisons_the_error_is_as_stated_and_that_of_t_at_each_
     assert shares["t at each look"][0] > 0.2
 
 
+@pytest.mark.whole
 def test_a_difference_of_three_tenths_is_found_and_early():
     found = bench.simulated(0.35, 0.65, LOOKS[-1], 500)["compare"]
     right, taken = sum(outcome == "better" for outcome, _ in found), [n for _, n in found]
@@ -108,6 +111,7 @@ def test_a_difference_of_three_tenths_is_found_and_early():
     assert np.mean(taken) < 60
 
 
+@pytest.mark.whole
 def test_the_true_difference_of_verdicts_between_0_and_1_is_inside_at_all_looks():
     rng, missed, n = np.random.default_rng(3), 0, 300
     for _ in range(n):

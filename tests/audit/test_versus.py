@@ -25,6 +25,7 @@ def arms(*models: Planted) -> list[Arm]:
     return [Arm(model.name, {"model": model}) for model in models]
 
 
+@pytest.mark.whole
 def test_planted_models_are_decided_rightly_and_early():
     """A small version of ``python benchmarks/compare.py``."""
     equal = [compared(seed, 0.5, 0.5, True, 64) for seed in range(24)]

@@ -74,6 +74,7 @@ def test_a_sentence_of_the_task_is_found_by_what_happened_to_the_files(world):
     assert "tests" not in call.action, "the command does not say it"
 
 
+@pytest.mark.whole
 def test_one_who_edits_anyway_and_one_who_never_does_have_no_cause(world):
     anyway, *_ = audited(world, TASK, p_told=0.6, p_else=0.6)
     assert not anyway.causes, anyway.text
@@ -81,6 +82,7 @@ def test_one_who_edits_anyway_and_one_who_never_does_have_no_cause(world):
         audited(world, TASK, n=6, p_told=0.0, p_else=0.0)  # FIXES names the test, and touches it
 
 
+@pytest.mark.whole
 def test_a_sentence_of_a_file_that_it_read_is_found_from_the_call_after(world):
     found, changes, _ = audited(world, "Make the total right.", at=3, p_told=0.9, p_else=0.05, reads=True)
     assert [changes[name].old.strip() for name in found.causes] == [CAUSE]

@@ -96,6 +96,7 @@ def test_features_with_their_contexts_and_a_line_that_runs(here, clew):
     assert clew(*line.split()).exit_code == 0
 
 
+@pytest.mark.whole
 def test_a_behaviour_of_replies_is_tried_resumed_and_filed(here, tmp_path):
     args = ("--does", "fridge|closed|nothing", *ARMS, "--way", "remove", "--json")
     first = json.loads(here("far", "base", *args).stdout)
@@ -180,6 +181,7 @@ def test_values_are_those_of_the_crosscoder_and_are_written_once(here, tmp_path,
     store.close()
 
 
+@pytest.mark.whole
 def test_a_base_that_is_told_and_the_weight_difference_are_held_against_features(here, tmp_path):
     loud = Local(tmp_path / "child")  # made to say "open" oftener
     ids = [[1, 2, 3, word] for word in range(4, 24)]

@@ -91,6 +91,7 @@ def test_config_that_is_not_a_json_object(clew, config):
     refused(clew("run", "--model", "echo", "--config", config, code=2), "--config")
 
 
+@pytest.mark.whole
 def test_an_unreachable_endpoint_leaves_a_record_that_says_so(clew, tmp_path, monkeypatch):
     monkeypatch.setenv("CLEW_API_KEY", SECRET)
     done = clew("run", "--model", "http://127.0.0.1:9/v1#nobody", "--tasks", 1, code=2)
@@ -102,6 +103,7 @@ def test_an_unreachable_endpoint_leaves_a_record_that_says_so(clew, tmp_path, mo
     assert_absent(tmp_path)
 
 
+@pytest.mark.whole
 def test_a_credential_in_the_url_is_not_recorded(clew, tmp_path):
     clew("run", "--model", f"http://user:{SECRET}@127.0.0.1:9/v1#nobody", "--tasks", 1, code=2)
     assert_absent(tmp_path)
@@ -328,6 +330,7 @@ def test_worlds_shows_a_taskset_that_opens_no_world(clew):
     assert "  path='train.jsonl', *more, **options  " in line
 
 
+@pytest.mark.whole
 def test_a_hub_name_that_is_not_cached_is_refused_at_once_without_a_network(tmp_path):
     """The hub is asked once; its own client would try again for a minute and a half."""
     pytest.importorskip("transformers", reason="did not run: transformers is not installed")
@@ -342,6 +345,7 @@ def test_a_hub_name_that_is_not_cached_is_refused_at_once_without_a_network(tmp_
         assert "Name a folder of weights" in done.stderr
 
 
+@pytest.mark.whole
 def test_a_cached_hub_name_needs_no_network(tmp_path):
     pytest.importorskip("transformers", reason="did not run: transformers is not installed")
     from clew.models.local import small

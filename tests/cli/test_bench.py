@@ -66,6 +66,7 @@ def speaker():
     server.server_close()
 
 
+@pytest.mark.whole
 def test_what_a_server_says_is_counted(clew, tmp_path, speaker, monkeypatch):
     url, handler = speaker
     monkeypatch.setenv("CLEW_API_KEY", "secret-key")

@@ -161,6 +161,7 @@ def test_what_no_mask_knows_is_taken_by_its_place_and_told(place: Path, tmp_path
     assert "the end: equal files" in done.stderr
 
 
+@pytest.mark.whole
 def test_a_mask_is_kept_with_its_run(place: Path, tmp_path: Path) -> None:
     words = (
         "--workspace",
@@ -185,6 +186,7 @@ def test_a_mask_is_kept_with_its_run(place: Path, tmp_path: Path) -> None:
     assert "own It \\w+s (3)" in done.stderr
 
 
+@pytest.mark.whole
 def test_a_fork_takes_another_way_from_the_same_beginning(place: Path, tmp_path: Path) -> None:
     known = json.loads(line("show", "first", "--json", "--store", "s.db", folder=place).stdout)[0]["calls"]
     at = [call["seq"] for call in known if call["kind"] == "ask"][1]
@@ -220,6 +222,7 @@ def test_a_fork_takes_another_way_from_the_same_beginning(place: Path, tmp_path:
     assert "exit" in table.splitlines()[0]
 
 
+@pytest.mark.whole
 def test_a_program_that_asks_on_after_it_was_refused_is_ended(place: Path, tmp_path: Path) -> None:
     start = ("--", "env", "MORE=other", "STUBBORN=1", sys.executable, "../agent.py")
     done = line(*AGAIN, tmp_path / "again", *start, folder=place / "work")

@@ -45,6 +45,7 @@ def runs(query: str = "world=workspace") -> list[Run]:
 # ---- cliffs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_the_command_at_which_it_was_lost_is_found_and_values_are_the_true_ones(clew, run_line):
     run_line("plan='left lose done'")
     (run,) = runs()

@@ -79,7 +79,6 @@ def test_bad_lines_are_answered_in_a_sentence(clew, data, line, said):
     assert "Traceback" not in done.output
 
 
-@pytest.mark.slow
 def test_a_training_on_ones_own_data_and_its_next_lines(clew, data, tmp_path):
     torch = pytest.importorskip("torch", reason="did not run: torch is not installed")
     transformers = pytest.importorskip("transformers", reason="did not run: transformers is not installed")

@@ -93,6 +93,7 @@ for role in ("sum-oracle", "sum-neglect-.5"):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("stack", ["clew-summarise", "inspect-summary"])
 def test_a_models_summaries_over_http_through_the_gateway(stack, tmp_path):
     if not STACKS[stack].version and STACKS[stack].package != "clew":
@@ -199,7 +200,10 @@ def test_rules_of_recorded_runs_are_followed_through_compaction(clew, tmp_path):
     assert again.split()[2] == cut["worst"]
     assert cut["worst"] in clew(*again.split()[1:]).output
     whole = json.loads(clew("audit", "decay", "name=talks", "--rule", TOLD, *ours, "--share", 1, "--json").stdout)
-    assert all(one["kept"]["estimate"] == 1 for one in whole["stacks"]), "nothing is cut where all fits"
+    assert all(one["kept"] is None and not one["checks"]["tested"] for one in whole["stacks"]), "all fits: not tested"
+    said = clew("audit", "decay", "name=talks", "--rule", TOLD, *ours, "--share", 1).output
+    assert "clew-truncate: not tested: the stack left each as it was, so none could lose the rule" in said
+    assert "No stack lost" not in said
 
 
 def test_runs_without_a_rule_and_rules_that_nobody_was_told_are_refused(clew, tmp_path):
@@ -220,3 +224,43 @@ def test_a_stack_of_ones_own_compacts_recorded_histories(clew, tmp_path):
     (own,) = json.loads(clew(*line).stdout)["stacks"]
     assert own["kept"]["estimate"] == 0
     assert own["pinned"]["estimate"] == 1
+
+
+def test_the_summariser_that_is_named_writes_the_summaries(clew, tmp_path):
+    """The oracle keeps all of them, this one keeps none; it is told how to be sampled."""
+    seen = []
+
+    def writes(request):
+        seen.append(request.sampling)
+        return "Work was done."
+
+    register("models", "forgetful", lambda: Scripted({"": writes}))
+    write_talks(tmp_path / "talks.jsonl", ["user"] * 6)
+    clew("import", "talks.jsonl", "--name", "talks")
+    line = ("audit", "decay", "name=talks", "--rule", TOLD, "--stack", "clew-summarise", "--share", 0.4)
+    (oracle,) = json.loads(clew(*line, "--json").stdout)["stacks"]
+    how = ("--summariser", "forgetful", "--temperature", 0.25, "--max-tokens", 77)
+    (model,) = json.loads(clew(*line, *how, "--json").stdout)["stacks"]
+    assert (oracle["kept"]["estimate"], model["kept"]["estimate"]) == (1, 0)
+    assert (model["later"], model["pinned"]["estimate"]) == (6, 1)
+    assert {(one.temperature, one.max_tokens) for one in seen} == {(0.25, 77)}
+    assert "forgetful wrote the summaries" in clew(*line, *how).output
+    assert "oracle" in clew(*line).output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (("--share", 0.4), "--share does nothing without RUNS and --rule"),
+        (("--model", "echo", "--stack", "clew-truncate"), "--stack does nothing with --model"),
+        (("--model", "echo", "--summariser", "echo"), "--summariser does nothing with --model"),
+        (("--model", "echo", "--rule", TOLD), "--rule does nothing with --model"),
+        (("some", "--model", "echo"), "RUNS does nothing with --model"),
+        (("--temperature", 0.3), "--temperature does nothing without --model or --summariser"),
+        (("--max-tokens", 9), "--max-tokens does nothing without --model or --summariser"),
+        (("--arm", "truncate"), "--arm does nothing without --model"),
+        (("-n", 3), "-n does nothing without --model"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused(clew, line, told):
+    assert told in clew("audit", "decay", *line, code=2).output

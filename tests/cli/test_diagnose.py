@@ -61,6 +61,7 @@ def test_json_and_markdown_say_the_same_and_the_policy_decides(clew, shop):
     assert ("worth a look" in shown) == (len(sure) < len(said["findings"]))
 
 
+@pytest.mark.whole
 def test_a_calibration_is_used_from_then_on(clew, shop):
     done = clew("calibrate", str(shop), "-n", "24")
     assert done.exit_code == 0, done.output

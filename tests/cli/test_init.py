@@ -22,6 +22,7 @@ def shell(tmp_path) -> Shell:
     return Shell(tmp_path)
 
 
+@pytest.mark.whole
 def test_all_that_it_writes_runs_as_printed(shell):
     said = shell("clew init shop")
     written = {path.relative_to(shell.folder / "shop").as_posix() for path in (shell.folder / "shop").rglob("*.*")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -63,6 +64,16 @@ async def agent(run):
 PLACES = ("finaliser", "weak reference", "garbage", "code", "thread")
 WORLD = "household(rooms=2,steps=40)"
 LINE = ("run", "own.py:agent", "--world", WORLD, "--model", "echo", "--tasks", "2")
+
+
+def test_a_run_that_a_script_starts_behind_an_ampersand_can_be_stopped(tmp_path):
+    """A shell without job control starts it with SIGINT ignored, which the program and its children inherit."""
+    (tmp_path / "own.py").write_text(f"WHEN, WHERE = 'run', 'code'\n{AGENT}")
+    line = shlex.join([sys.executable, "-m", "clew.cli", *LINE])
+    script = f"{line} & wait $!; exit $?"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 130, done.stderr
+    assert len(unfinished(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("when", ["load", "run"])
@@ -127,6 +138,7 @@ print([interrupted(draw.random() * 0.6) for _ in range(12)])
 """
 
 
+@pytest.mark.whole
 def test_interrupts_at_many_moments_end_the_process_and_leave_runs_that_resume(clew, tmp_path):
     """From the start of the line, over the opening of runs, to the middle of them: they take 4 seconds or more."""
     (tmp_path / "own.py").write_text(f"WHEN, WHERE = '', ''\n{AGENT.replace('0.01)', '0.1)')}")

@@ -64,6 +64,7 @@ BAD = {
 }
 
 
+@pytest.mark.whole
 @needs_gcc
 @pytest.mark.parametrize("name", BAD)
 def test_a_kernel_that_is_wrong_from_the_start_is_refused_in_one_sentence(tune, tmp_path, monkeypatch, name):
@@ -74,6 +75,7 @@ def test_a_kernel_that_is_wrong_from_the_start_is_refused_in_one_sentence(tune, 
     assert "Traceback" not in done.output
 
 
+@pytest.mark.whole
 @needs_gcc
 def test_variants_that_break_hang_or_lie_are_lines_of_the_report(tune, tmp_path):
     body = f"""if (BAD == 1) for (;;) y[0] += x[0]; if (BAD == 2) *(volatile int *)0 = 1;
@@ -235,6 +237,7 @@ def driven(tmp_path):
     return tmp_path
 
 
+@pytest.mark.whole
 @needs_gcc
 @pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
 def test_a_plain_c_file_with_a_driver_is_tuned(tune, driven, sandbox, monkeypatch):
@@ -248,6 +251,7 @@ def test_a_plain_c_file_with_a_driver_is_tuned(tune, driven, sandbox, monkeypatc
     assert set(told["final"]) >= {"build", "over_plain", "over_compiler"}
 
 
+@pytest.mark.whole
 @needs_gcc
 def test_a_c_file_of_its_own_main_goes_on_from_any_try(tune, clew, driven):
     main = MAIN.replace("4096", "N").replace("CALLS", "48000")
@@ -259,6 +263,7 @@ def test_a_c_file_of_its_own_main_goes_on_from_any_try(tune, clew, driven):
     assert "undeclared" in tune("whole.c", code=2).output, "what --flags gave is needed, and known of a run"
 
 
+@pytest.mark.whole
 @needs_gcc
 def test_a_build_that_prints_other_results_is_no_gain(tune, driven):
     lies = "#ifdef __FAST_MATH__\n#define C 0.4\n#else\n#define C 0.3\n#endif\n"
@@ -297,6 +302,7 @@ C_FILES = {
 }
 
 
+@pytest.mark.whole
 @needs_gcc
 @pytest.mark.parametrize("name", C_FILES)
 def test_a_c_file_that_cannot_be_tuned_is_refused_in_one_sentence(tune, driven, monkeypatch, name):

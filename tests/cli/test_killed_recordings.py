@@ -135,7 +135,6 @@ def kills(place: Path, started: Callable[[int, Path], Start]) -> Iterator[tuple[
 
 
 @needs_bubblewrap
-@pytest.mark.slow
 @pytest.mark.timeout(120 + 60 * KILLS)
 def test_a_killed_gateway_leaves_whole_files_and_its_program_is_started_again_in_them(place):
     program = ["--", sys.executable, place / "agent.py"]
@@ -159,8 +158,8 @@ def test_a_killed_gateway_leaves_whole_files_and_its_program_is_started_again_in
             faultless(place, store)
 
 
+@pytest.mark.whole
 @needs_bubblewrap
-@pytest.mark.slow
 @pytest.mark.timeout(120 + 60 * KILLS)
 def test_a_killed_run_in_a_workspace_goes_on_in_the_right_files(place):
     def started(number: int, store: Path) -> Start:

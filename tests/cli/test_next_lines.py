@@ -93,6 +93,7 @@ def test_run_credit_and_grade(say, at):
     works(printed(say("store", "gc")), at, wanted=1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("more", [(), ("--temperature", 0.5)], ids=["plain", "sampling"])
 def test_train_and_tune(say, at, more):
     line = (
@@ -126,6 +127,7 @@ def test_train_and_tune(say, at, more):
     store.close()
 
 
+@pytest.mark.whole
 def test_import_and_a_run_that_failed(say, at):
     said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}]
     (at / "runs.jsonl").write_text(json.dumps({"messages": said}) + "\n")
@@ -137,6 +139,7 @@ def test_import_and_a_run_that_failed(say, at):
     assert "error" in shown
 
 
+@pytest.mark.whole
 def test_interrupted_stopped_and_unfinished(say, at):
     """The line of an interrupt goes on in the store that was named; so do those of stop and of an unfinished run."""
     line = ["clew", "run", "my agent.py:agent", "--world", "household(rooms=2,steps=40)", "--model", "echo"]

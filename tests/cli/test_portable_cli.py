@@ -141,6 +141,7 @@ def test_the_files_come_back_without_those_that_held_a_credential(clean, tmp_pat
     assert "left out" not in whole.stderr
 
 
+@pytest.mark.whole
 def test_it_is_replayed_and_forked_elsewhere(clean, tmp_path):
     line("import", clean / "bug.clew", "--store", "t.db", folder=tmp_path)
     store = open_store(tmp_path / "t.db")
@@ -160,6 +161,7 @@ def test_it_is_replayed_and_forked_elsewhere(clean, tmp_path):
     assert (tmp_path / "then" / "new.py").read_text() == "one"
 
 
+@pytest.mark.whole
 def test_a_credential_in_a_message_is_erased_told_and_the_rest_can_be_forked(tmp_path):
     place = recorded(tmp_path / "a", f"the key is {KEY}, use it")
     done = line("export", "bug.clew", "first", "--store", "s.db", folder=place, DB_PASSWORD=SECRET)

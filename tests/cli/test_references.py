@@ -196,6 +196,7 @@ def test_an_estimator_whose_file_changed_is_told_of(shell):
     assert "says something else" not in shell("clew credit 'mine.py:mine(k=3.0)'")
 
 
+@pytest.mark.whole
 def test_a_training_that_goes_on_with_a_changed_estimator_says_so(shell):
     shell.write(mine_py=ESTIMATOR)
     shape = "dict(d=16, layers=1, heads=2, kv_heads=1, context=256, seed=1)"

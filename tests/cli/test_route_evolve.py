@@ -67,6 +67,7 @@ def test_a_pool_of_other_models_is_refused(clew, pool):
     assert "Name the pool that the router was fitted to." in told
 
 
+@pytest.mark.whole
 def test_the_routers_policy_holds_in_the_search_and_other_settings_are_another_search(clew, pool, tmp_path):
     line = ("route", "evolve", "wrong", "pool", "-o", "evolved", *ASKED, *SEARCH, "--anyway")
     clew(*line)

@@ -26,6 +26,8 @@ from clew.view.pages.reports import reports
 from clew.view.report import escape
 from tests.cli.shell import printed
 
+pytestmark = pytest.mark.whole
+
 ROOT = Path(__file__).resolve().parents[2]
 PAPERS = {path.name.partition("_")[0] for path in (ROOT / "papers").glob("E*") if path.is_dir()}
 SMALL = ("--quick", "--only", "theory", "--only", "memory")

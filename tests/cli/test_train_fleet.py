@@ -80,6 +80,7 @@ def test_runs_are_sampled_at_the_servers_under_the_weights_of_each_iteration(cle
     assert f"weights-{told[0]['weight_version']}" in left
 
 
+@pytest.mark.whole
 def test_a_training_at_servers_learns(clew, tiny):
     with servers(Local(tiny / "tiny"), Local(tiny / "tiny"), updates=tiny) as urls:
         line = ("train", "--name", "t", "--rollouts", ",".join(urls), *LEARNS, "--iterations", 12)

@@ -11,8 +11,9 @@ import pytest
 from clew.core.registry import register
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted
+from clew.models.fakes import Scripted, tool_call
 from clew.worlds.learned import Simulated
+from clew.worlds.learned.prompting import reply_text
 from clew.worlds.learned.tool_files import tools_of_file
 from clew.worlds.toys import Counter
 from tests.models.server import chat, serving
@@ -66,7 +67,42 @@ def test_a_run_of_the_real_world_agrees_with_it(clew, tmp_path):
     assert "names no real world" in clew("world", "check", run, "--store", "s.db", code=2).output
     out = clew("world", "check", run, "--against", REAL, "--store", "s.db").output
     assert "agree: 1.00" in out
+    assert "in form: 1.00" in out
+    assert "against itself: not tested: no question was asked twice while nothing had changed" in out
     assert "see the first difference" not in out
+
+
+def test_a_simulated_world_without_a_real_one_is_held_against_itself(clew, tmp_path):
+    parameters = {"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]}
+    (tmp_path / "tools.json").write_text(json.dumps([{"name": "get_order", "parameters": parameters}]))
+    given = {"id": "c", "function": {"name": "get_order", "arguments": '{"number": "A3"}'}}
+    (tmp_path / "demos.jsonl").write_text(
+        json.dumps(
+            {
+                "messages": [
+                    {"role": "user", "content": "Where is order A17?"},
+                    {"role": "assistant", "tool_calls": [given]},
+                    {"role": "tool", "tool_call_id": "c", "content": '{"state": "packed"}'},
+                ]
+            }
+        )
+    )
+    simulator = Scripted([reply_text(json.dumps({"state": state})) for state in ("sent", "lost")])
+    agent = Scripted([tool_call("get_order", number="A17"), tool_call("get_order", number="A17"), "It is lost."])
+    where = {"tools": str(tmp_path / "tools.json"), "demos": str(tmp_path / "demos.jsonl")}
+    taskset = Simulated(model="simulator", kept=False, **where)
+    tool_user = "clew.harness.agents:tool_user"
+    runner = Runner(tool_user, taskset, agent, tmp_path / "s.db", resolve_model=lambda name: simulator)
+    (run,) = runner.collect([taskset.find("recorded-0")], n=1).runs
+    runner.store.close()
+    out = clew("world", "check", run.id, "--store", "s.db").output
+    assert (
+        f"against itself: it contradicts itself in 1 (first in run {run.id}, turns 0 and 1) of 1 repeated questions"
+        in out
+    )
+    assert "agree" not in out
+    told = json.loads(clew("world", "check", run.id, "--store", "s.db", "--json").output)
+    assert (told["agreement"], told["checks"]["real"]["tested"], len(told["contradictions"])) == (None, False, 1)
 
 
 def test_what_lasts_is_performed_only_where_it_is_allowed(clew, runs):
@@ -115,6 +151,7 @@ def test_models_are_ranked_in_a_simulated_world_with_a_model_of_a_file(clew, tmp
     assert "of 4 runs" in out
 
 
+@pytest.mark.whole
 def test_a_training_ends_where_the_simulated_world_is_not_faithful(clew):
     """The model of the world says the same to every action; the bound lies far above what agrees."""
     pytest.importorskip("torch", reason="did not run: torch is not installed")

@@ -424,6 +424,7 @@ def test_news_fragments_are_reports(tmp_path):
     assert fix.gold == {"shop/cart.py": ((18, 18),)}
 
 
+@pytest.mark.whole
 def test_calibration_reads_history_and_leaves_the_tree_alone(tmp_path):
     make(tmp_path, history=24)
     (tmp_path / "shop/cart.py").write_text("unsaved\n")

@@ -168,6 +168,7 @@ SURE = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("key", RUNNING)
 def test_a_key_that_runs_programs_in_git_runs_none_here(repo, untouched, evil, tmp_path, key):
     value = str(evil)
@@ -300,6 +301,7 @@ def redirected(folder, target):
     (folder / ".git").write_text(f"gitdir: {target}\n")
 
 
+@pytest.mark.whole
 def test_git_files_and_links_lead_to_data_alone(repo, untouched, evil, tmp_path):
     other = tmp_path / "elsewhere"
     put(repo, ("core.fsmonitor", evil), ("core.worktree", "/etc"))
@@ -326,6 +328,7 @@ def test_a_git_file_that_leads_nowhere_is_refused_in_one_sentence(repo, tmp_path
     assert "shop/cart.py" in listed(repo)
 
 
+@pytest.mark.whole
 def test_linked_trees_bare_shallow_and_sha256_repositories_are_read(repo, untouched, tmp_path):
     git(repo, "worktree", "add", "-q", str(tmp_path / "linked"))
     assert everything(tmp_path / "linked")["then"] == untouched["then"]
@@ -403,6 +406,7 @@ def test_names_that_lead_out_are_no_files(repo, tmp_path):
     assert list(found.contents([entry])) == []
 
 
+@pytest.mark.whole
 def test_pipes_and_devices_do_not_hang(repo, monkeypatch):
     monkeypatch.setattr(door, "WALL", 2.0)
     (repo / "HEADS").symlink_to("/dev/zero")
@@ -463,6 +467,7 @@ def commit_of(folder, message):
     return made.stdout.decode().strip()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "message",
     [
@@ -522,6 +527,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("place", GARBAGE)
 def test_garbage_in_a_repository_is_one_sentence(repo, tmp_path, place):
     path = repo / place

@@ -104,6 +104,7 @@ def all_bundled(run_of, folder, candidates):
     return measure_ceilings(f"gcc {folder}", run_of(folder), 4096), cpu
 
 
+@pytest.mark.whole
 @needs_gcc
 @pytest.mark.skipif("avx2" not in CPU_FLAGS, reason="did not run: not a processor with AVX2")
 @pytest.mark.parametrize("flags", ["-march=x86-64-v3", "-mno-avx512f -mno-avx"])

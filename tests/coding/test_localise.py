@@ -190,6 +190,7 @@ def test_bad_input_is_said(shop, tmp_path):
         localise(str(tmp_path), REPORT)
 
 
+@pytest.mark.whole
 def test_past_fixes_are_tasks_that_a_judge_knows(shop):
     done = set(check_taskset(shop, lambda task: [ToolCall("a", "repo_tree", "{}"), "hello"], n=2))
     assert done >= {"check_ref", "check_sampling", "check_find", "check_opening", "check_keys", "check_judge"}

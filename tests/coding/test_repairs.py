@@ -271,6 +271,7 @@ def test_who_tampers_with_the_tests_gains_nothing(home, world, tmp_path, how):
 FOOLING = ("forges in conftest", "plants a plug-in", "plants pytest.py", "plants compiled tests", "forges in memory")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("how", FOOLING)
 def test_the_same_tampering_fools_a_plain_run_of_the_right_tests(home, world, tmp_path, how):
     """The control: without what is held, the exit status of the original test file says that all is well."""
@@ -337,6 +338,7 @@ def test_a_missing_dependency_decides_nothing(home, tmp_path):
     assert "unrecognized arguments" in why(taskset(home, command="python -m pytest --no-such-option"))
 
 
+@pytest.mark.whole
 def test_a_limit_and_tests_that_pass_at_once_decide_nothing(home, tmp_path):
     folder = home / "clones" / "own__ledger"
     slow = taskset(home, test_seconds=2.0)
@@ -438,6 +440,7 @@ def test_rows_without_a_clone_are_left_out_and_counted(home, tmp_path):
         taskset(home, clones=str(tmp_path)).sample(1)
 
 
+@pytest.mark.whole
 def test_splits_share_no_task(home, tmp_path):
     folder = home / "clones" / "own__ledger"
     rows = [ledger.row(folder, instance_id=f"t-{n}", split="test" if n == 0 else "") for n in range(60)]

@@ -156,6 +156,7 @@ def proofs(made: Maker, candidates: list[Candidate]) -> list[Proof]:
     return asyncio.run(every())
 
 
+@pytest.mark.whole
 @needs_box
 def test_a_mutated_task_is_proven_and_tells_no_place(home, tmp_path):
     made = maker(home)
@@ -183,6 +184,7 @@ def test_a_mutated_task_is_proven_and_tells_no_place(home, tmp_path):
     assert asyncio.run(world.judged(task, case.solved()))["reward"] == 1.0
 
 
+@pytest.mark.whole
 @needs_box
 def test_what_is_not_proven_is_left_out_with_its_reason(home):
     made, base = maker(home), ledger.commits(home / "own__ledger")[-1]
@@ -211,6 +213,7 @@ def test_what_is_not_proven_is_left_out_with_its_reason(home):
         asyncio.run(maker(home, "python -m pytest -p nothing").sound())
 
 
+@pytest.mark.whole
 @needs_box
 def test_a_past_fix_is_a_task_whose_test_is_hidden(home, tmp_path):
     made = maker(home)

@@ -157,6 +157,7 @@ def told(asked: dict[str, Any]) -> str:
     return f"{agent}-{asked['run']}@{asked['seq']}+{asked.get('token', 0)}-{what}"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("asked", EXPECTED["forks"], ids=told)
 def test_forks_of_a_seed_are_the_same_forks(asked, store):
     if asked.get("model") == "policy":

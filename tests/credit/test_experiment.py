@@ -51,6 +51,7 @@ def test_a_killed_experiment_goes_on(small: Console, tmp_path: Path) -> None:
     assert E165.compute("small", False, tmp_path, small) == again, "nothing is left to compute"
 
 
+@pytest.mark.whole
 def test_committed_results_are_complete() -> None:
     """Every cell of tier 8a has its line, and the summary is what the lines give."""
     lines = load(E165.here / "results" / "8a.jsonl")

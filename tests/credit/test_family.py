@@ -233,3 +233,33 @@ def test_bad_terms_name_what_is_wrong(spec: list[Term]) -> None:
 def test_not_a_number_as_reward_is_refused() -> None:
     with pytest.raises(BadInput, match="nan"):
         runs(("a", float("nan")))
+
+
+@pytest.mark.parametrize(
+    ("term", "told"),
+    [
+        (Term("episode", "foo", "bar", "baz"), "target='foo' is not known"),  # type: ignore[arg-type]
+        (Term("episode", "outcome", "bar"), "scope='bar'"),  # type: ignore[arg-type]
+        (Term("episode", "outcome", "group", "stdd"), "norm='stdd'"),  # type: ignore[arg-type]
+        (Term("edge", "gain", "group", value="sovle"), "value='sovle'"),  # type: ignore[arg-type]
+        (Term("edge", "gain", "group", lam="auto"), "lam='auto'"),  # type: ignore[arg-type]
+        (Term("edge", "gain", "group", weight=float("nan")), "weight=nan"),
+    ],
+)
+def test_a_term_with_a_typo_values_nothing(term: Term, told: str) -> None:
+    with pytest.raises(BadInput, match=told) as error:
+        advantages(batch(0), [term])
+    assert error.value.remedy
+
+
+def test_a_rescaling_that_is_not_known_is_refused() -> None:
+    with pytest.raises(BadInput, match="rescale='RMS'"):
+        advantages(batch(0), [NC], rescale="RMS")  # type: ignore[arg-type]
+
+
+def test_all_presets_are_terms_that_are_known() -> None:
+    for preset in (presets.grpo, presets.gigpo, presets.hgpo, presets.gagpo, presets.graphgpo, presets.g2po):
+        for mode in ("mean", "std"):
+            advantages(batch(0), preset(mode=mode))
+    with pytest.raises(BadInput, match="norm='sdt'"):
+        advantages(batch(0), presets.bellman(mode="sdt"))  # type: ignore[arg-type]

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from clew import credit
+from clew.audit.agreement.values_compared import values_of
 from clew.core.errors import BadInput
 from clew.core.records import Annotation, Request
 from clew.core.registry import lookup
 from clew.core.values import Completion, Message
 from clew.harness import Runner
+from clew.store.protocol import latest_last, stamped
 from clew.worlds.house import House
 
 
@@ -73,6 +75,7 @@ def test_every_ask_of_a_step_carries_its_advantage(groups: Any) -> None:
     assert groups.runs[0].low_point("g2po").run == groups.runs[0].id
 
 
+@pytest.mark.whole
 def test_columns_agree_with_the_record(groups: Any) -> None:
     judge(groups, 3.0, 0.0)
     steps = credit.steps(groups)
@@ -185,3 +188,47 @@ def test_asks_after_the_last_act_and_runs_without_states() -> None:
     assert found.steps.length.tolist() == [2, 2, 2, 2]
     assert found.steps.action[1] == -1
     assert len(found.annotations()) == 4
+
+
+def last_of(run: Any, method: str) -> dict[int, float]:
+    """What ``show`` and ``fork --low`` read of a run."""
+    return {a.seq: a.value for a in latest_last(run.annotations(method, "call"))}
+
+
+def test_what_was_computed_last_is_what_readers_read(groups: Any) -> None:
+    """The parameters of all but the last are other ones; their values stay, and none of them is shown."""
+    judge(groups, 1.0, 0.0)
+    run = groups.runs[0]
+    wanted = {gamma: credit.bellman(groups, gamma=gamma, store=False) for gamma in (0.95, 1.0, 0.5)}
+    for gamma in (0.95, 1.0, 0.95, 0.5, 1.0, 0.95):
+        credit.bellman(groups, gamma=gamma)
+        said = {a.seq: a.value for a in wanted[gamma].annotations() if a.run == run.id}
+        assert last_of(run, "bellman") == said
+        assert run.low_point("bellman").seq == min(said, key=lambda seq: (said[seq], seq))
+        shown = run.steps_frame()["bellman"].tolist()
+        assert shown == [said[step.asks[-1].seq] for step in run.steps]
+        assert values_of([run])[0]["bellman"].calls == {(run.id, seq): value for seq, value in said.items()}
+    assert len({a.params for a in run.annotations("bellman")}) == 3
+
+
+def test_a_step_that_the_last_filing_does_not_value_shows_no_older_value(groups: Any) -> None:
+    judge(groups, 1.0, 0.0)
+    run, group = groups.runs[0], groups[0].id
+    keeper = groups[0].store
+    keeper.annotate(stamped([Annotation("call", "m", -5.0, run.id, seq, params="b", scope=group) for seq in (1, 3)]))
+    keeper.annotate(stamped([Annotation("call", "m", 1.0, run.id, 1, params="a", scope=group)]))
+    keeper.annotate([Annotation("call", "m", 9.0, run.id, 5, params="z", scope=group)])  # from before filings had times
+    assert last_of(run, "m") == {1: 1.0}
+    assert run.low_point("m").seq == 1
+
+
+def test_values_without_a_time_count_by_version_and_parameters_as_before() -> None:
+    rows = [Annotation("run", "reward", v, "r", version=v_, params=p) for v, v_, p in ((1, "2", "a"), (0, "1", "b"))]
+    assert [a.value for a in latest_last(rows)] == [0, 1]
+    odd = [a._replace(data=data) for a, data in zip(rows, ('["filed"]', '{"filed": "x"}'), strict=True)]
+    assert [a.value for a in latest_last(odd)] == [0, 1]
+
+
+def test_an_annotation_of_nothing_that_is_known_is_refused(groups: Any) -> None:
+    with pytest.raises(BadInput, match="target='cal' is not known"):
+        groups[0].store.annotate([Annotation("cal", "m", 1.0, groups.runs[0].id, 1)])  # type: ignore[arg-type]

@@ -52,6 +52,7 @@ def test_pf3_aliasing_takes_the_advantage_away() -> None:
     assert final["graphgpo"] < float(curves["grpo"][0].mean()), "below the untrained policy"
 
 
+@pytest.mark.whole
 def test_no_estimator_but_the_discounted_graphs_learns_from_a_lottery() -> None:
     """The control: GRPO and the undiscounted graph stay where they began; the discounted ones drift (README.md)."""
     setting = {"kind": "control", "variant": "clean", "rescale": True, "lr": tabular.LR}

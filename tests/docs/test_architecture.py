@@ -20,6 +20,7 @@ def test_the_layers_are_those_of_the_import_rule():
     assert there <= set().union(*FLOORS)
 
 
+@pytest.mark.whole
 def test_the_ways_are_those_that_are_taken():
     """Row by row but for the numbers: the engine's thread and the loop's may meet a file in either order."""
     pytest.importorskip("torch", reason="did not run: torch is not installed")

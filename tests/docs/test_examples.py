@@ -27,6 +27,7 @@ def test_every_example_is_here():
     assert {p.stem for p in (ROOT / "examples").glob("*.py")} == {*SAYS, *ELSEWHERE}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", sorted(SAYS))
 def test_example(name, tmp_path):
     command = [sys.executable, "-W", "error", ROOT / "examples" / f"{name}.py"]

@@ -14,6 +14,7 @@ from tests.docs.pages import DOCS, EXECUTED, Block, blocks, commands, execute, l
 EXECUTABLE = [p for p in pages() if p.parent == DOCS and any(b.kind in EXECUTED for b in blocks(p))]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("page", EXECUTABLE, ids=lambda p: p.stem)
 def test_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,10 +10,11 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 
+pytestmark = pytest.mark.whole
+
 README = ROOT / "README.md"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_program_runs_as_it_stands(tmp_path):
     """In an empty folder, as a program of its own; the weights are those of the checkout, made if absent."""

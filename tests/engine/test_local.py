@@ -258,6 +258,7 @@ time.sleep(float(sys.argv[1]))
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.1])
 def test_a_process_that_ends_while_engines_compute_ends_well(seconds: float) -> None:
     done = subprocess.run([sys.executable, "-c", EXITS, str(seconds)], capture_output=True, text=True, timeout=120)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole
+
 pytest.importorskip("scipy", reason="did not run: searches need scipy")
 
 POINTS = int(os.environ.get("CLEW_KILLS", "0")) or 50

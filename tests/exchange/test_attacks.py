@@ -94,6 +94,7 @@ def test_a_file_that_packs_well_may_unpack_to_a_hundred_times_its_size(tmp_path,
     assert len(import_file(MemoryStore(), tmp_path / "fair.jsonl.gz")) == 30
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ending", [".jsonl", ".json", ".atif.jsonl"])
 def test_a_document_without_end(tmp_path, ending):
     path = tmp_path / f"long{ending}"
@@ -227,6 +228,7 @@ def rows(path: Path, table: object, **how: object) -> Path:
     return path
 
 
+@pytest.mark.whole
 def test_a_parquet_file_that_says_one_text_many_times(tmp_path, monkeypatch):
     pa = pytest.importorskip("pyarrow", reason="did not run: pyarrow is not installed")
     line = START[:-7] + "x" * (20 << 20) + '"}]}'

@@ -530,3 +530,27 @@ def test_a_run_that_differs_under_one_id_is_refused(good, tmp_path):
     with pytest.raises(ClewError, match="differ") as caught:
         unpack(store, good)
     assert caught.value.at == "base22@0"
+
+
+def test_a_credential_in_the_settings_of_a_run_is_masked_whatever_it_looks_like(tmp_path):
+    odd, plain = "my-odd-key-4711", "hunter2"
+    store = open_store(tmp_path / "a.db")
+    config = {"api_key": odd, "deep": [{"password": plain, "tokens": "many", "n": 3}], "key": "door"}
+    script = Script(store, "said22", config=json.dumps(config))
+    script.open()
+    script.ask("view", f"I was given {odd}")
+    script.ask("more", "fine")
+    script.end()
+    store.commit()
+    pack(store, ["said22"], tmp_path / "f.clew")
+    with zipfile.ZipFile(tmp_path / "f.clew") as archive:
+        held = b"".join(archive.read(name) for name in archive.namelist())
+    assert encode(odd) not in held
+    assert encode(plain) not in held
+    there = open_store(tmp_path / "b.db")
+    unpack(there, tmp_path / "f.clew")
+    kept = json.loads(there.row("said22").config)
+    assert kept["api_key"] == kept["deep"][0]["password"] == "[credential]"
+    assert kept["deep"][0] == {"password": "[credential]", "tokens": "many", "n": 3}
+    assert kept["key"] == "door"
+    assert there.verify() == []

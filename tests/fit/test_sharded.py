@@ -74,6 +74,7 @@ def several(request, alone, tmp_path_factory):
     return launched(request.param, tmp_path_factory.mktemp("ranks") / str(request.param), *jobs)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("job", JOBS)
 def test_weights_norms_and_figures_equal_those_of_one_process(several, alone, job):
     one, many = found(alone, job), found(several, job)

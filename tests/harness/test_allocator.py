@@ -102,6 +102,7 @@ def share(groups: Groups) -> float:
     return sum(tokens for task, tokens in spent.items() if sealed(task)) / sum(spent.values())
 
 
+@pytest.mark.whole
 def test_spare_tokens_leave_tasks_that_never_differ() -> None:
     even, learned = grown("even"), grown("learned")
     assert [share(g) for g in even[:4]] == [share(g) for g in learned[:4]], "36 trees are too few to learn from"

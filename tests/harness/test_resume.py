@@ -24,6 +24,7 @@ from .conftest import Wanderer
 KILLS = int(os.environ.get("CLEW_KILLS", "1"))
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["collection", "driven_by_workers", "training"])
 def test_kill_nine_at_random_moments(kind: str, tmp_path: Path) -> None:

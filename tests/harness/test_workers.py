@@ -78,6 +78,7 @@ def same(ours: Any, theirs: Any) -> None:
         assert one.reward == other.reward is not None
 
 
+@pytest.mark.whole
 def test_groups_forks_trees_and_continuations_are_those_of_one_process(taskset: Any, workers: Workers) -> None:
     model, seen = tiny(taskset), list[str]()
     alone, dealt = runner(taskset, model), runner(taskset, model, executor=workers)
@@ -210,6 +211,7 @@ def test_what_no_worker_can_do_is_said_in_a_sentence(taskset: Any, workers: Work
     assert done.runs[0].reward is not None
 
 
+@pytest.mark.whole
 def test_a_driver_that_is_interrupted_goes_on_where_it_was(taskset: Any, workers: Workers, tmp_path: Path) -> None:
     model, tasks = tiny(taskset), taskset.sample(3)
     whole = runner(taskset, model).collect(tasks, n=3, seed=5)

@@ -161,6 +161,7 @@ def test_an_agent_that_stayed_the_same_passes_in_both_modes_without_a_model(proj
     assert outcome(project)[0] == set()
 
 
+@pytest.mark.whole
 def test_another_prompt_fails_in_exact_mode_alone_and_names_the_message(project):
     changed(project, "You add numbers.", "You sum numbers.")
     failed, said = outcome(project)
@@ -176,6 +177,7 @@ def test_another_result_of_a_tool_fails_in_exact_mode_at_its_message(project):
     assert 'request 2 differs at message 3 (tool): text: "5.0" instead of "5"' in said
 
 
+@pytest.mark.whole
 def test_another_use_of_tools_fails_in_both_modes(project):
     changed(project, 'for call in reply["tool_calls"]:', 'for call in reply.pop("tool_calls")[:0]:')
     failed, said = outcome(project)
@@ -183,6 +185,7 @@ def test_another_use_of_tools_fails_in_both_modes(project):
     assert "at request 2 the tools were used differently: nothing more, where the record has: a call add(" in said
 
 
+@pytest.mark.whole
 def test_a_tool_that_is_offered_otherwise_fails_in_loose_mode_and_its_description_does_not(project):
     changed(project, '"description": "Adds."', '"description": "Adds two numbers."')
     assert outcome(project)[0] == {"test_exact", "test_here"}
@@ -192,6 +195,7 @@ def test_a_tool_that_is_offered_otherwise_fails_in_loose_mode_and_its_descriptio
     assert "request 1 offers other tools: add.properties.b: nothing instead of {}" in said
 
 
+@pytest.mark.whole
 def test_an_agent_that_stops_early_or_goes_on_fails_in_both_modes(project):
     changed(project, 'if not reply.get("tool_calls"):', "if True:")
     failed, said = outcome(project)
@@ -204,6 +208,7 @@ def test_an_agent_that_stops_early_or_goes_on_fails_in_both_modes(project):
     assert "a request after all 3 that the record has" in said
 
 
+@pytest.mark.whole
 def test_a_program_that_fails_and_a_run_that_is_missing_are_told(project):
     changed(project, "print(run(", "raise SystemExit(run(")
     failed, said = outcome(project)
@@ -215,6 +220,7 @@ def test_a_program_that_fails_and_a_run_that_is_missing_are_told(project):
     assert "Record it once with `pytest --clew-record`" in said
 
 
+@pytest.mark.whole
 def test_a_run_that_says_a_credential_is_not_kept(project):
     key = "sk-proj-" + "Zb3dEf6h" * 3
     changed(project, "You add numbers.", f"The key is {key}.")

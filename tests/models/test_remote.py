@@ -470,3 +470,43 @@ def test_a_long_message_and_lone_surrogates_travel(peer):
     peer.say(chat("\ud800"))
     assert run(remote(peer), ask("\udfff")).message.text == "\ud800"
     assert peer.bodies[-1]["messages"][0]["content"] == "\udfff"
+
+
+ECHOES = [chat(f"your key is {KEY}."), chat("x", reasoning_content=f"it sent {KEY}"), chat("x", deep={"a": [KEY]}),
+          chat(None, tool_calls=[{"id": "c", "function": {"name": "f", "arguments": f'{{"k": "{KEY}"}}'}}]),
+          {**chat(), "model": KEY}, {"choices": [], "echo": KEY}, {"echo": f"Bearer {KEY}"}]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(ECHOES)))
+def test_a_key_that_a_reply_echoes_is_taken_out(peer, index):
+    peer.say(ECHOES[index])
+    try:
+        told = repr(run(remote(peer, api_key=KEY), ask("q")))
+    except Refused as error:
+        told = repr(error) + error.message
+    assert KEY not in told
+    assert "***" in told
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 40])
+def test_a_key_that_comes_in_pieces_is_taken_out_of_each(peer, size):
+    said = f"sk- and sk-can, then {KEY}, {KEY}{KEY[:-2]}: sk-"
+    peer.answer = lambda body, count: chunks(*(said[i : i + size] for i in range(0, len(said), size)))
+    *pieces, last = streamed(remote(peer, api_key=KEY), ask("q"))
+    assert "".join(pieces) == last.message.text == said.replace(KEY, "***")
+    assert not any(KEY in piece for piece in pieces)
+
+
+def test_a_key_that_is_a_word_changes_no_reply(peer):
+    for key in ("EMPTY", "x", "not-needed", "none"):
+        peer.say(chat(f"the key is {key}"))
+        assert run(remote(peer, api_key=key), ask("q")).message.text == f"the key is {key}"
+
+
+def test_token_ids_of_a_key_are_left_out_or_refused(peer):
+    entries = [{"token": "a", "logprob": -0.5}]
+    answer = chat(KEY)
+    answer["choices"][0] |= {"token_ids": [5], "logprobs": {"content": entries}}
+    peer.say(answer)
+    done = run(remote(peer, api_key=KEY), ask("q"))
+    assert (done.message.text, done.tokens, done.logprobs) == ("***", None, None)

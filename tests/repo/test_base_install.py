@@ -52,6 +52,7 @@ def test_the_base_install_is_small():
     assert sum(map(size, found.values())) + own < MOST
 
 
+@pytest.mark.whole
 def test_scipy_is_asked_for_by_need_alone():
     """So that who lacks it hears which extra brings it."""
     found = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "clew"
 HANDLES = ("_run", "_state")  # how LiveRun, Path and what is made of them hold the run's state
 
@@ -29,6 +31,7 @@ def members_read(tree: ast.AST) -> set[str]:
     }
 
 
+@pytest.mark.whole
 def test_outside_its_room_at_most_five_members_of_a_runs_state_are_read():
     read = {
         path.relative_to(SOURCE).as_posix(): members_read(ast.parse(path.read_text()))

@@ -121,6 +121,7 @@ def alone(line, folder, code=0):
     return done.stdout + done.stderr
 
 
+@pytest.mark.whole
 def test_the_base_install_records_looks_forks_and_credits(tmp_path):
     at = ["--world", "household(rooms=2,steps=4)", "--model", "echo"]
     alone(["run", *at, "--tasks", "2", "-n", "2", "--max-tokens", "4", "--name", "few"], tmp_path)

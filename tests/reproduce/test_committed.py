@@ -29,6 +29,7 @@ CHEAP = [
 ]  # fmt: skip
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("paper", "tier"), CHEAP)
 def test_a_report_and_its_figure_come_out_again(paper, tier, tmp_path):
     it = Experiment.find(paper)

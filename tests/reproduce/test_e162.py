@@ -16,6 +16,8 @@ from clew.harness.trees import selectors
 from papers.E162_uucb import chain, learn, proxy, report_chain, report_sums, tier_chain, tier_sums
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E162 = Experiment.find("E162")
 
 

@@ -14,6 +14,8 @@ from papers.E163_backtrack import chain, report_d, report_n, report_s, report_t,
 from papers.E163_backtrack.chain import A, B, C, D, Graph, expected_steps, golden, gradient
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E163 = Experiment.find("E163")
 
 SMALL = Graph(3, 3, 2)

@@ -16,6 +16,8 @@ from papers.E164_governance import report_a, report_b, report_r, tier_a, tier_b,
 from papers.experiment import Experiment
 from papers.experiment import load as lines_of
 
+pytestmark = pytest.mark.whole
+
 E164 = Experiment.find("E164")
 
 

@@ -16,6 +16,8 @@ from papers.E165_g2po.calc_model import DONE, Habits, Shown, demonstrations, edi
 from papers.E165_g2po.calc_tasks import FILE_NAME, NAMES, SIGNS, CalcTasks, calc_of
 from papers.E165_g2po.report_programs import report
 
+pytestmark = pytest.mark.whole
+
 
 def test_commands_print_what_demonstrations_show(tmp_path):
     dice = random.Random(1)

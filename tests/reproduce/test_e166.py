@@ -17,6 +17,8 @@ from clew.route.evolution import Replay
 from papers.E166_route import learners, pool, report_fast, tier_fast
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E166 = Experiment.find("E166")
 
 

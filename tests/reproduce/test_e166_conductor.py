@@ -19,6 +19,8 @@ from papers.E166_route import report_conductor, tier_conductor
 from papers.E166_route.conductor_pool import Programs, Read, Skill, worker
 from papers.E166_route.lead import CONFIG, cold_start, outcomes, train, untrained
 
+pytestmark = pytest.mark.whole
+
 SIZE = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 

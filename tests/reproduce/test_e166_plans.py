@@ -19,6 +19,8 @@ from papers.E166_route.conductor import How, Policy, School, as_written, lenient
 from papers.E166_route.plan_pool import BEST, CHECK, JOIN, LEFT, WHOLE, Answer, Simulated, part
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E166 = Experiment.find("E166")
 
 

@@ -10,6 +10,8 @@ pytest.importorskip("cma", reason="did not run: cma is not installed")
 from papers.E166_route import endpoints, pool, report_service, tier_service
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E166 = Experiment.find("E166")
 
 

@@ -5,6 +5,8 @@ import pytest
 from clew.worlds.learned.prompting import reply_text
 from papers.E167_agentworld.judging import ARMS, PRAISE, flattered
 
+pytestmark = pytest.mark.whole
+
 TOLD = {"messages": [{"content": "a.txt b.txt"}, {"content": "ls"}], "form": [], "done": False}
 RIGHT, WRONG = reply_text("a.txt b.txt"), reply_text("a.txt")
 BEHIND, INSIDE = f"{RIGHT}\n{PRAISE}", reply_text(f"a.txt b.txt\n{PRAISE}")

@@ -21,6 +21,8 @@ from papers.E168_metis import tier_bare
 from papers.E168_metis.player import _row, explore, explorer
 from papers.E168_metis.reading import advice, read
 
+pytestmark = pytest.mark.whole
+
 register("tasksets", "apps", Apps)
 TASKSET = Apps()
 TASKS = TASKSET.sample(40, seed=1)

@@ -23,6 +23,8 @@ from papers.E168_metis.shelf import BareShelf
 from papers.E168_metis.stream import METIS, WAYS, lived, own, told, tried
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 register("tasksets", "apps", Apps)
 TASKSET = Apps()
 TASKS = TASKSET.sample(60, seed=2)

@@ -19,6 +19,8 @@ from clew.worlds.apps import Apps
 from papers.E168_metis import report_worth, tier_worth
 from papers.E168_metis.reading import advice
 
+pytestmark = pytest.mark.whole
+
 
 def test_plants_are_what_they_are_called() -> None:
     for seed in range(3):

@@ -14,6 +14,8 @@ from clew.core.errors import BadInput, MissingExtra, WorldError
 from papers.E169_sherloc import clones, issues, mutants, report_l, report_r, report_u, tier_l, tier_r, tier_u
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E169 = Experiment.find("E169")
 
 

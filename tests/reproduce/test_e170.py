@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from papers.E170_gate import tier_bench, tier_fresh, tier_sim, tier_stream
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E170 = Experiment.find("E170")
 RESULTS = E170.here / "results"
 

@@ -29,6 +29,8 @@ from papers.E170_gate.planner import (
 )
 from papers.E170_gate.rates import Beta, Evidence, Rates
 
+pytestmark = pytest.mark.whole
+
 RATES = Rates(0.4, 0.4, 0.6, {"syntax": (1.0, 1.0), "test": (0.45, 1.0), "review": (0.2, 0.6)})
 COSTS = {"syntax": 1.0, "test": 2.0, "review": 5.0}
 

@@ -24,6 +24,8 @@ from papers.E171_early import (
 )
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E171 = Experiment.find("E171")
 RESULTS = E171.here / "results"
 

@@ -24,6 +24,8 @@ from papers.E172_cliffs import (
 )  # fmt: skip
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E172 = Experiment.find("E172")
 RESULTS = E172.here / "results"
 

@@ -17,6 +17,8 @@ from clew.worlds.clerk import Clerk
 from papers.E173_progress import grading, making, report_clerk, report_tabular, tabular, tier_clerk, tier_tabular
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E173 = Experiment.find("E173")
 
 

@@ -10,6 +10,8 @@ from clew.audit.why.arms import Arm
 from papers.E174_forensics import organisms, report_a, tier_a
 from papers.experiment import Experiment, load
 
+pytestmark = pytest.mark.whole
+
 E174 = Experiment.find("E174")
 
 

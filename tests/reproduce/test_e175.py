@@ -11,6 +11,8 @@ from papers.E175_crosscoder.activations import OWN, SHARED, plant, recovered
 from papers.experiment import Experiment, load
 from papers.stats import Results
 
+pytestmark = pytest.mark.whole
+
 E175 = Experiment.find("E175")
 RESULTS = E175.here / "results"
 

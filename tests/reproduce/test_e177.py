@@ -14,6 +14,8 @@ from clew.core.errors import MissingExtra
 from papers.E177_kernelpro import tier_cuda, tier_detector, tier_tree, tier_wall
 from papers.experiment import Experiment, load, seconds
 
+pytestmark = pytest.mark.whole
+
 E177 = Experiment.find("E177")
 RESULTS = E177.here / "results"
 needs_gcc = pytest.mark.skipif(

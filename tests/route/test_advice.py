@@ -201,6 +201,7 @@ def released(shared, name, some):
     return found.take(np.sort(np.random.default_rng(0).permutation(len(found))[:some]))
 
 
+@pytest.mark.whole
 def test_one_dominant_model_on_mmlu_is_asked_always(shared):
     """On held-out questions and on held-out subjects alike: GPT-4 is ahead in every subject."""
     found = released(shared, "mmlu.even-subjects.jsonl.gz", 500)
@@ -213,6 +214,7 @@ def test_one_dominant_model_on_mmlu_is_asked_always(shared):
         assert abs(told.ours.gain.estimate) < 0.03
 
 
+@pytest.mark.whole
 def test_on_gsm8k_no_router_beats_the_strong_model(shared):
     told = advice.advise(released(shared, "gsm8k.first-half.jsonl.gz", 400))
     assert told.headroom is None

@@ -31,6 +31,7 @@ def pool(questions: int = 80, seed: int = 0) -> Matrix:
     return Matrix(texts, texts, tuple(KINDS[k] for k in kind), KINDS, rewards, np.full(rewards.shape, np.nan))
 
 
+@pytest.mark.whole
 def test_a_worker_that_joins_is_asked_what_it_is_good_at_and_by_anothers_answers_it_is_not() -> None:
     found, calls = pool(), list[None]()
     read = Read.fixed(vectors(found.texts))

@@ -51,6 +51,7 @@ def earned(found: Matrix, x: np.ndarray, learn: np.ndarray, rest: np.ndarray) ->
     return float(found.means[rest][np.arange(len(rest)), head.scores(space(x[rest])).argmax(1)].mean())
 
 
+@pytest.mark.whole
 def test_what_the_frozen_state_does_not_say_is_learnt_kept_and_served(weights, tmp_path) -> None:
     found, backbone = together(400), Backbone.of(weights)
     learn, rest, steps = np.arange(250), np.arange(250, 400), list[None]()
@@ -72,6 +73,7 @@ def test_what_the_frozen_state_does_not_say_is_learnt_kept_and_served(weights, t
     assert np.abs(served - x[:20]).max() < 1e-4, "a served router reads what was trained"
 
 
+@pytest.mark.whole
 def test_a_training_that_was_cut_goes_on(weights, tmp_path) -> None:
     found, backbone = together(80), Backbone.of(weights)
     h, rates = vectors(found.texts, backbone), Rates(40, 16, scales=0.03, every=10)

@@ -152,6 +152,7 @@ def routing(tmp_path, workers, fitted=(), flip=1.0):
     return Routed(router.load(tmp_path / f"r{flip}"), workers, folder=str(tmp_path / f"r{flip}"))
 
 
+@pytest.mark.whole
 def test_routing_by_turn_is_said_where_no_question_has_one_right_worker(tmp_path):
     store, workers = open_store(":memory:"), [Knows("age"), Knows("size")]
     pool, told = measured(store, two_turns, Turns(), workers)
@@ -213,6 +214,7 @@ def workflows(store, lead, workers):
     return runner.collect(Once().sample(TASKS, 1), 1, 2).runs
 
 
+@pytest.mark.whole
 def test_orchestrate_is_said_where_a_plan_earns_its_calls():
     store, workers = open_store(":memory:"), [Knows("age"), Knows("size")]
     pool, told = measured(store, once, Once(), workers, 3)

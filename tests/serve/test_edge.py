@@ -59,6 +59,7 @@ def app(name: str) -> Any:
     return Server(model, names=("m",)).application()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["gateway", "server"])
 def test_a_head_that_never_ends_is_given_up(name: str) -> None:
     whole = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY

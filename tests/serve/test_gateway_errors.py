@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from clew.core.records import Request
 from clew.core.values import Message, Sampling
 from clew.harness import Runner
 from clew.models.fakes import Markov, Scripted
+from clew.serve.gateway.programs import endpoints
 from clew.serve.gateway.proxy import Gateway
 from clew.store import open_store
+from tests.models.server import chat, chunks, serving
 from tests.serve.foreign import Client, asks, only, using
 
 URL = "/r/one/v1/chat/completions"
@@ -100,3 +103,21 @@ def test_a_failure_has_the_status_it_had_when_its_run_is_replayed(name: str) -> 
     replayed = using(it, again)
     assert (replayed.status_code, replayed.json()) == (live.status_code, live.json())
     assert asks(run)[0].setup.asked == Sampling(max_tokens=4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_upstreams_key_reaches_neither_the_program_nor_the_record(stream: bool) -> None:
+    key = "upstream-key-4711"
+    with serving() as peer:
+        said = f"you sent {key}, Bearer {key}"
+        peer.answer = lambda body, count: chunks(*said) if body.get("stream") else chat(said)
+        found = endpoints(peer.url, lambda dialect: key, {"attempts": 1})
+        it = Gateway(open_store(":memory:"), found)
+        body = {"model": "m", "messages": [{"role": "user", "content": "what did I send?"}], "stream": stream}
+        got = using(it, lambda c: c.post(URL, json=body))
+        assert peer.headers[0]["authorization"] == f"Bearer {key}"
+    text = "".join(re.findall(r'"content": ?"([^"]*)"', got.text))
+    assert text == "you sent ***, Bearer ***"
+    run = only(it)
+    assert key not in repr([run.calls, [*it.store.each_node()], run.row])
+    assert it.store.node(asks(run)[0].node_out).message.text == text

@@ -109,6 +109,7 @@ urllib.request.urlopen(os.environ["OPENAI_BASE_URL"] + "/chat/completions", json
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("line", "told"),
     [("print('bad luck'); raise SystemExit(3)", "exit status 3"), ("while True: pass", "the limit"), ("", "status 0")],
@@ -189,6 +190,7 @@ ask("last " + said["right"])
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("drifts", [False, True])
 def test_started_again_each_request_gets_its_own_answer_in_whatever_order_it_comes(project, tmp_path, drifts):
     (tmp_path / "turned.py").write_text(TURNED)

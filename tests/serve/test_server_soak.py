@@ -11,12 +11,13 @@ import pytest
 from benchmarks import soak
 from clew.store import open_store
 
+pytestmark = pytest.mark.whole
+
 pytest.importorskip("torch")
 pytest.importorskip("prometheus_client")
 SECONDS = float(os.environ.get("CLEW_SOAK", "6"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_no_answer_is_wrong_mixed_or_lost(tmp_path: Path) -> None:
     done = asyncio.run(soak.run(SECONDS, 4.0, tmp_path))

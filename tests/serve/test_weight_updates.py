@@ -124,6 +124,7 @@ def test_in_wait_mode_no_reply_is_mixed_and_new_ones_are_told_to_come_back(model
     assert info.json() == {"weight_version": "7"}
 
 
+@pytest.mark.whole
 def test_a_request_to_a_paused_endpoint_waits_longer_than_its_tries(model: Local, folder: Path) -> None:
     with servers(twin(model), updates=folder) as urls:
         fleet = Fleet(urls, model.renderer, backoff=0.01)

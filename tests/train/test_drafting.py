@@ -117,6 +117,7 @@ def test_a_block_past_the_end_of_its_row_is_not_learnt_from(target: Any, data: d
     assert before == pytest.approx(after, abs=1e-6)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", ["dspark", "dflash", "eagle3", "independent"])
 def test_training_raises_acceptance_and_resumes_to_the_bit(
     kind: str, target: Any, data: drafter_losses.Taps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

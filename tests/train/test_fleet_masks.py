@@ -57,6 +57,7 @@ def house() -> Household:
     return Household(rooms=2, receptacles=2, objects=2, closed=1, steps=2)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("way", "by_ids"), [("grammar", True), ("grammar", False), ("lark, top_k", True)])
 def test_gradients_are_those_of_the_law_that_the_server_told(lead, way, by_ids, monkeypatch):
     if not by_ids:

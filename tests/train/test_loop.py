@@ -301,12 +301,14 @@ def killed_and_begun_again(tmp_path, kills, drafter=""):
         driver.wait(30)
 
 
+@pytest.mark.whole
 def test_killed_at_any_moment_the_weights_come_out_the_same(tmp_path):
     """kill -9 during collection, training and saving; then the same command again, until it ends."""
     whole, found = killed_and_begun_again(tmp_path, KILLS)
     assert found == [whole] * KILLS
 
 
+@pytest.mark.whole
 def test_killed_under_drafts_nothing_is_lost_or_done_twice(tmp_path):
     """Which noise drew a token is not promised under drafts; every run, once, is, and a drafter that was refreshed."""
     from clew.models.drafters import folder as folders

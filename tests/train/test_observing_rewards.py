@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clew.train.observing.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.train.observing.rewarding import (
     PARTS,
     canonical,
@@ -15,6 +14,7 @@ from clew.train.observing.rewarding import (
     scores_in,
     without_praise,
 )
+from clew.worlds.learned.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.worlds.learned.prompting import reply_text
 
 PRAISE = "Operation completed successfully."

@@ -60,6 +60,7 @@ def trained(tmp_path: Path, program: Path, growth: Growth | None, store: str = "
     return trainer, [run for it in done for run in it.groups.runs]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("growth", [None, GROWTH], ids=["flat", "tree"])
 def test_what_is_trained_is_what_was_sampled(tmp_path, growth):
     trainer, runs = trained(tmp_path, CODER, growth)

@@ -66,6 +66,7 @@ def test_a_run_of_another_process_is_in_the_stream_within_a_second(copy):
         assert {row["run"] for row in client.json("/api/runs", q="name=other0/*")["rows"]} == set(rows)
 
 
+@pytest.mark.whole
 def test_forks_run_while_another_process_writes_and_nothing_is_lost(copy):
     with writer(copy, 6) as other, serving(copy) as client, client.events() as events:
         other.stdin.write("\n")
@@ -120,6 +121,7 @@ def test_a_job_that_fails_says_why(copy):
         client.push("/api/jobs/none/stop", status=404)
 
 
+@pytest.mark.whole
 def test_a_job_can_be_stopped_and_its_runs_resumed(tmp_path):
     from clew.core.registry import build
     from clew.harness import Runner

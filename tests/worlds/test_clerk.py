@@ -34,6 +34,7 @@ def test_contract(taskset: Clerk) -> None:
     assert "check_snapshots" in check_taskset(taskset)
 
 
+@pytest.mark.whole
 def test_how_hard_it_is() -> None:
     """The oracle fails only by chance, chance costs more the more the customer digresses, slips cost the rest."""
     assert success(CALM, 0.0) > 0.98

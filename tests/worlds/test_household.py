@@ -35,6 +35,7 @@ def play(taskset, tasks, noise, seed=0):
     return won / len(tasks), steps / len(tasks)
 
 
+@pytest.mark.whole
 def test_how_hard_it_is():
     """The figures of specs/small-machine.md are 7.2 steps, 68 % and 2.3 %."""
     taskset = Household()
@@ -53,6 +54,7 @@ def test_the_expert_reaches_every_goal(taskset):
     assert {task.data["kind"] for task in tasks} == set(taskset.plan.goals)
 
 
+@pytest.mark.whole
 def test_the_longer_variant_is_sparser():
     tasks = LONG.sample(200)
     won, steps = play(LONG, tasks, 0.0)

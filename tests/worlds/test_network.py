@@ -129,6 +129,7 @@ def test_a_name_leads_to_the_open_internet_or_where_it_was_named():
     assert not named.may(("localhost", 8000), "93.184.216.34")  # a hosts file that lies
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 @pytest.mark.parametrize("who", USERS)
 def test_programs_reach_the_named_hosts_by_tunnel_and_by_address_and_nothing_else(who):
@@ -247,6 +248,7 @@ def test_nonsense_is_answered_and_held_within_its_bounds():
     assert "elsewhere" not in told
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 def test_bytes_and_connections_are_bounded_and_nothing_is_left(monkeypatch):
     before = threading.active_count(), len(os.listdir("/proc/self/fd"))

@@ -288,6 +288,7 @@ ATTACKS = {  # program; limits; what must hold of the verdict
 }
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 @pytest.mark.parametrize("who", USERS)
 @pytest.mark.parametrize("name", ATTACKS)
@@ -318,6 +319,7 @@ def test_a_control_group_is_gone_after_its_run():
     assert not made.folder.exists()
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 @pytest.mark.parametrize("who", USERS)
 def test_the_count_of_the_processor_holds_without_the_kernels_clock(who, monkeypatch):
@@ -587,6 +589,7 @@ HOARDS = {  # what lies in the folder at the end; what is refused of it; names t
 }
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 @pytest.mark.parametrize("who", USERS)
 @pytest.mark.parametrize("name", HOARDS)
@@ -704,6 +707,7 @@ def test_a_run_ends_when_its_caller_is_killed():
     assert running("95.4321") == []
 
 
+@pytest.mark.whole
 @needs_bubblewrap
 def test_a_folder_of_this_machine_stays_and_is_bounded(tmp_path):
     work = tmp_path / "work"

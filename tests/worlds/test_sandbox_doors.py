@@ -162,6 +162,7 @@ for i in range(50): print(f.readline().strip() == b'data: %d' % i, f.readline())
     assert verdict.stdout == b"True b'\\n'\n" * 50, verdict
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("who", USERS)
 def test_a_door_to_nowhere_is_reset_at_once_and_one_that_breaks_off_too(who, tmp_path):
     code = """
@@ -223,6 +224,7 @@ def test_what_a_command_sends_last_arrives(who):
     assert came == [300000] * 3
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("who", USERS)
 def test_a_command_that_is_ended_ends_its_connections(who):
     gone = threading.Semaphore(0)
@@ -260,6 +262,7 @@ def test_a_connection_that_begins_is_not_taken_for_full_buffers(tmp_path):
     assert room._buffers(tmp_path) == own + 2 * (0x1000 + 0x10)
 
 
+@pytest.mark.whole
 def test_a_flood_of_connections_waits_its_turn_and_takes_nothing_of_the_caller():
     before, live, most = len(os.listdir("/proc/self/fd")), set(), 0
 

@@ -160,6 +160,7 @@ def test_unit_tests_cannot_write_where_they_are_judged(tmp_path):
         asyncio.run(unit_tests("x = 1", 5))
 
 
+@pytest.mark.whole
 @MATH
 def test_mathematics_knows_equal_expressions_and_survives_what_never_ends():
     scorer = Mathematics(seconds=20.0)

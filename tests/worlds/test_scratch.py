@@ -28,6 +28,7 @@ def deep(place, levels):
     os.close(fd)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("who", USERS)
 def test_whatever_lies_in_a_folder_goes_with_it_and_nothing_outside(who, tmp_path):
     tmp_path.chmod(0o777)

@@ -18,6 +18,8 @@ from clew.worlds.workspace import Scan, TreeShelf, restore, tree_shelf
 from clew.worlds.workspace.tree_shelf import CONTENT, LISTING
 from clew.worlds.workspace.tree_upkeep import erase, faults, keep_only, reached
 
+pytestmark = pytest.mark.whole
+
 KILLS = 50 * int(os.environ.get("CLEW_KILLS", "1"))
 PROGRAM = """
 import os, random, signal, sys, time

@@ -129,6 +129,7 @@ def test_file_tools_and_what_they_refuse(project):
     world.close()
 
 
+@pytest.mark.whole
 def test_bounds_are_named_and_undo_what_passed_them(project):
     taskset = world_of(project, seconds=2.0, disk=8 << 20)
     world = taskset.open(taskset.find("x"))
@@ -145,7 +146,6 @@ def test_bounds_are_named_and_undo_what_passed_them(project):
     world.close()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1500)
 @pytest.mark.skipif("CLEW_MILLION" not in os.environ, reason="did not run: makes a million files (CLEW_MILLION=1)")
 def test_a_command_that_makes_a_million_files_is_undone(project, tmp_path):

@@ -6,7 +6,10 @@ much of that way a data set does teach is counted here, from what a record holds
 - A state is a state key of the world, within one task. All runs of a task make one graph of the moves that were seen.
 - The distance of a state is the least number of seen moves from it to the end of a solved run of its task; it is
   infinite where none leads there. It is what these runs know, and may be longer than the world's own.
-- A mistake is an act after which the distance grew, or which returned to a state of the run without shortening it.
+- A mistake is an act after which the distance grew, or which returned to a state of the run without shortening it. In
+  a task without a solved run no distance is known, so that no act is called one.
+- Only an act that leaves or enters a state which the runs of its task visited more than once can be seen to be one:
+  along a way that nothing meets, every act leads nearer to where the way ended.
 - A run is off course while its distance is larger than the smallest it has had; the states it is then in are those
   reached after a mistake. A retreat is an act done off course after which the distance is smaller.
 
@@ -16,14 +19,16 @@ States and retreats are counted once each, as (task, state) and (task, state, ac
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from clew.audit.design import bootstrap
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.records import Report
 from clew.store.protocol import rewards
@@ -52,7 +57,8 @@ class Trail(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What a trail's acts and states are: mistake and retreat bool [n], off bool [n + 1]."""
+    """What a trail's acts and states are: mistake and retreat bool [n], off bool [n + 1]; all False where no
+    distance is known."""
 
     mistake: list[bool]
     retreat: list[bool]
@@ -63,9 +69,11 @@ class Course(NamedTuple):
 class Coverage:
     """Shares of what lies behind mistakes that receive a signal; ``None`` where there is nothing to cover.
 
-    states, retreats: Reports of the shares, 0 to 1, with a bootstrap interval over tasks. mistakes, acts: in all runs.
-    behind, ways: how many states reached after a mistake, and retreats, there are. covered_states, covered_retreats:
-    how many of them have a signal. lost: tasks without a solved run, in which no distance is known and none is counted.
+    states, retreats: Reports of the shares, 0 to 1, with a bootstrap interval over tasks. mistakes: acts that are one.
+    acts: in all runs; judged: those in tasks with a solved run. comparisons: of the judged, those could be mistakes
+    that leave or enter a state that was visited more than once. behind, ways: how many states reached after a mistake,
+    and retreats, there are. covered_states, covered_retreats: how many of them have a signal. lost: tasks without a
+    solved run, in which no distance is known and none is counted.
     """
 
     runs: int
@@ -79,6 +87,11 @@ class Coverage:
     covered_retreats: int
     states: Report | None
     retreats: Report | None
+    comparisons: Comparisons
+
+    @property
+    def judged(self) -> int:
+        return self.comparisons.made
 
     def to_json(self) -> dict[str, Any]:
         """Counts and shares as JSON values; a share is null, or estimate, low, high and n."""
@@ -91,7 +104,9 @@ class Coverage:
             "tasks": self.tasks,
             "tasks without a solved run": self.lost,
             "acts": self.acts,
-            "mistakes": self.mistakes,
+            "acts judged": self.judged,
+            "mistakes": self.mistakes if self.comparisons.tested else None,
+            "comparisons": self.comparisons.json(),
             "states after a mistake": self.behind,
             "of them with a signal": self.covered_states,
             "retreats": self.ways,
@@ -152,6 +167,9 @@ def distances(paths: Iterable[Trail]) -> dict[Place, int]:
 def course(path: Trail, known: Mapping[Place, int]) -> Course:
     """Which acts of a trail are mistakes and retreats, and where it is off course (the rules are the module's)."""
     far = [known.get((path.task, state), math.inf) for state in path.states]
+    if all(map(math.isinf, far)):
+        nothing = [False] * len(path.actions)
+        return Course(nothing, nothing[:], [False] * len(far))
     best = np.minimum.accumulate(far)
     off = [bool(d > least) for d, least in zip(far, best, strict=True)]
     mistake, retreat, seen = [], [], {path.states[0]}
@@ -173,13 +191,21 @@ def coverage(paths: Sequence[Trail], signal: Iterable[Act]) -> Coverage:
     places = {(task, state) for task, state, _ in taught}
     behind: set[Place] = set()
     ways: set[Act] = set()
-    mistakes = 0
+    mistakes = judged = could = 0
+    visits = Counter((path.task, state) for path in paths for state in path.states)
     for path in paths:
         found = course(path, known)
+        if any((path.task, state) in known for state in path.states):
+            judged += len(path.actions)
+            met = [visits[path.task, state] > 1 for state in path.states]
+            could += sum(before or after for before, after in pairwise(met))
         mistakes += sum(found.mistake)
         behind.update((path.task, s) for s, off in zip(path.states[:-1], found.off, strict=False) if off)
         ways.update(act for act, back in zip(path.acts(), found.retreat, strict=True) if back)
     tasks = list(dict.fromkeys(path.task for path in paths))
+    why = "no state was visited more than once, so that every act leads nearer to where its run ended"
+    if not judged:
+        why = "no run of these tasks was solved, so that no distance is known"
     return Coverage(
         runs=len(paths),
         tasks=len(tasks),
@@ -192,6 +218,7 @@ def coverage(paths: Sequence[Trail], signal: Iterable[Act]) -> Coverage:
         covered_retreats=len(ways & taught),
         states=_share("states reached after a mistake that receive a signal", tasks, behind, behind & places),
         retreats=_share("retreats that receive a signal", tasks, ways, ways & taught),
+        comparisons=Comparisons("acts, by the distance before and after,", judged, could, why_not=why),
     )
 
 

@@ -260,11 +260,13 @@ def _settle_warnings() -> None:
 
 
 def _keep_interrupts() -> None:
-    """Send an interrupt again that Python swallowed.
+    """Take interrupts even where whoever started the program ignores them, and send one again that Python swallowed.
 
     Python raises it wherever the program is, also inside a finaliser or the callback of a weak reference (each import
     runs some). There nothing can be raised: it is reported as ignored, and the program would go on.
     """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a script's `&` starts programs so, and `clew stop` sends it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     report = sys.unraisablehook
 
     def later() -> None:

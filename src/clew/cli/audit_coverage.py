@@ -61,14 +61,19 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
     found = audit.coverage(paths, signal)
     if as_json:
         common.end_with_json(found.to_json() | ({"actions in no state of the runs": elsewhere} if elsewhere else {}))
-    lost = f", {found.lost} of them without a solved run and so without distances" if found.lost else ""
-    common.echo(
-        f"{found.runs} runs of {found.tasks} tasks{lost}; {found.mistakes} of {found.acts} actions are mistakes"
-    )
+    some = f"{found.mistakes} of {found.judged} actions are mistakes"
+    told = found.comparisons.verdict(some).replace("not tested", "mistakes were not tested")
+    common.echo(f"{found.runs} runs of {found.tasks} tasks; {told}")
+    if found.comparisons.tested:
+        common.echo(f"{found.comparisons}")
+    if found.lost:
+        rest = f"{found.acts - found.judged} actions without a distance are not judged"
+        common.echo(f"{found.lost} tasks have no solved run; {rest}")
     if elsewhere:
         common.echo(f"{elsewhere} actions of {files[0]} answer an observation that none of these runs saw")
-    common.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states))
-    common.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats))
+    tested = found.comparisons.tested
+    common.echo(_line("states reached after a mistake", found.covered_states, found.behind, found.states, tested))
+    common.echo(_line("recoveries", found.covered_retreats, found.ways, found.retreats, tested))
 
 
 def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str, Any, str]]:
@@ -77,10 +82,12 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
     Raises:
         BadInput: the method annotated none of the runs.
     """
+    from clew.store.protocol import latest_last
+
     by_id, acts, some = {run.id: run for run in runs}, [], False
     for path in paths:
         run = by_id[path.run]
-        values = {a.seq: a.value for a in run.annotations(method, "call") if a.value is not None}
+        values = {a.seq: a.value for a in latest_last(run.annotations(method, "call")) if a.value is not None}
         some |= bool(values)
         steps = run.steps
         for act, number in zip(path.acts(), path.steps, strict=True):
@@ -92,7 +99,7 @@ def _valued(runs: list[Any], paths: list[Trail], method: str) -> list[tuple[str,
     return acts
 
 
-def _line(what: str, covered: int, every: int, share: Report | None) -> str:
+def _line(what: str, covered: int, every: int, share: Report | None, tested: bool) -> str:
     if share is None:
-        return f"{what}: none in these runs"
+        return f"{what}: none in these runs" if tested else f"{what}: not tested"
     return f"{what}: {covered} of {every} receive a signal, {share.estimate:.1%} [{share.low:.1%}, {share.high:.1%}]"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clew.core.records import Report
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
+CAUSES = ("never seen", "lost later", "cause not known")  # how a rule was lost
 RULE_HELP = "With RUNS: the rule, word for word as the runs were told it; may be repeated."
 SHARE_HELP = "With RUNS: the budget that a history is compacted to, as a share of its tokens."
 
@@ -35,7 +36,7 @@ SHARE_HELP = "With RUNS: the budget that a history is compacted to, as a share o
     help="Test only this stack, or FILE.py:FUNCTION of yours; may be repeated.  [default: all installed]",
 )
 @option("--list", "listing", is_flag=True, help="List the stacks with their versions, and the arms, and stop.")
-@option("--summariser", help="Without --model: let this model write the summaries, not the oracle.")
+@option("--summariser", help="Let this model write the summaries, not the oracle; not with --model.")
 @option("--model", help="Test the behaviour of this model instead; see `clew models`.")
 @option("--arm", "arms", multiple=True, help="With --model: test only this arm; may be repeated.")
 @option("-n", "--n", "n", default=40, help="With --model: episodes in each arm.")
@@ -55,8 +56,8 @@ def command(
 
     Without --model no model is asked: each installed stack compacts histories that hold a marked rule, with a
     summariser (the oracle) that repeats the rule whenever it sees it, so that a lost rule was cut away by the stack.
-    With --summariser a model writes the summaries, and rules that it left out are counted apart from rules that it
-    never saw.
+    With --summariser a model writes the summaries, with RUNS too, and rules that it left out are counted apart from
+    rules that it never saw. Where a stack of your own writes its summaries itself, the cause of a loss is not known.
 
     A stack of your own is a function compact(messages, budget, summarise) that takes messages in OpenAI's format and
     gives those of the next request; summarise(text) gives a summary.
@@ -66,6 +67,9 @@ def command(
 
     With --model, the model works at a customer desk under one rule, in several arms, and its tool calls are judged.
     Every episode is a run in the store, and the same line continues where it was stopped.
+
+    An option that does nothing beside the others is refused. Where a stack took nothing away, or a model broke the rule
+    in no arm, nothing could be lost: the verdict is "not tested".
 
     \b
     clew audit decay
@@ -85,22 +89,59 @@ def command(
         common.print_table(("stack", "installed", "settings"), rows)
         common.echo(f"\narms: {', '.join(behaviour.ARMS)}")
         return
+    _refuse_unused(bool(runs), options)
     if options["model"] is not None:
         _behaviour(arms, as_json, store_path, options)
         return
     names = [*stacks] or [s.name for s in STACKS.values() if s.package == "clew" or s.version]
+    summariser, by = _summariser(options), options["summariser"]
     if runs or options["rules"]:
-        _recorded(runs, names, options["rules"], options["share"], as_json, store_path)
+        _recorded(runs, names, options["rules"], options["share"], as_json, store_path, summariser, by)
         return
+    _structure(names, as_json, summariser, by)
+
+
+def _refuse_unused(runs: bool, options: Mapping[str, Any]) -> None:
+    """Refuse what the line says and this kind of audit has no use for.
+
+    Raises:
+        BadInput: with the option, and where it is of use.
+    """
+    model, of_runs = options["model"] is not None, runs or bool(options["rules"])
+    asks = model or options["summariser"] is not None
+    unused = {name: "with --model" for name in ("runs", "rules", "stacks", "summariser", "share") if model}
+    unused |= {name: "without --model" for name in ("arms", "n", "seed") if not model}
+    unused |= {"share": "without RUNS and --rule"} if not (model or of_runs) else {}
+    asking = ("temperature", "top_p", "max_tokens", "max_cost", "model_options")
+    unused |= {name: "without --model or --summariser: no model is asked" for name in asking if not asks}
+    context, line = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    for param in context.command.params:
+        name = str(param.name)
+        if name in unused and context.get_parameter_source(name) is line:
+            flag = "RUNS" if name == "runs" else param.opts[0]
+            raise BadInput(f"{flag} does nothing {unused[name]}", remedy="Leave it out, or see `clew audit decay -h`.")
+
+
+def _summariser(options: Mapping[str, Any]) -> Callable[..., Oracle] | None:
+    """What makes summarisers that a model writes for; None: the oracle writes."""
     if options["summariser"] is None:
-        _structure(names, as_json)
-        return
+        return None
     from clew.audit.compaction.asking import Asking
+    from clew.core.values import Sampling
 
-    _structure(names, as_json, Asking(run_options.load_model(options["summariser"], options)).summariser)
+    model = run_options.load_model(options["summariser"], options)
+    return Asking(model, Sampling(**run_options.sampling(options))).summariser
 
 
-def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle] | None = None) -> None:
+def _written_by(summariser: str | None) -> str:
+    """Who wrote the summaries, which bounds what the figures say."""
+    if summariser is not None:
+        return f"{summariser} wrote the summaries."
+    return """The summaries were an oracle's, which repeats the rule when it reads it: what is lost the stack cut away.
+What a model leaves out is told with --summariser MODEL.""".replace("\n", " ")
+
+
+def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle] | None, by: str | None) -> None:
     from clew.audit.compaction import structural
 
     grid = structural.cells(HISTORIES)
@@ -121,18 +162,27 @@ def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle]
     table = []
     for f in found:
         pin = kept[f.stack]
-        line = (f.stack, f.version, f.kept, f.n - f.failed, f.unseen, f.later, f.failed, f.torn)
+        line = (f.stack, f.version, f.kept, f.n - f.failed, f.unseen, f.later, f.unknown, f.failed, f.torn)
         table.append((*line, pin.kept, pin.n - pin.failed))
-    columns = ("stack", "version", "kept", "of", "never seen", "lost later", "gave up", "torn", "kept with pin", "of")
+    columns = ("stack", "version", "kept", "of", *CAUSES, "gave up", "torn", "kept with pin", "of")
     common.print_table(columns, table)
     common.echo("\n" + ("\n".join(said) if said else "No stack lost the rule."))
+    common.echo(_written_by(by))
 
 
 def _recorded(
-    words: tuple[str, ...], names: list[str], rules: tuple[str, ...], share: float, as_json: bool, store_path: str
+    words: tuple[str, ...],
+    names: list[str],
+    rules: tuple[str, ...],
+    share: float,
+    as_json: bool,
+    store_path: str,
+    summariser: Callable[..., Oracle] | None,
+    by: str | None,
 ) -> None:
     """The histories of stored runs, compacted once by each stack."""
     from clew.audit.compaction.recorded import histories, survival
+    from clew.audit.compaction.structural import Oracle
 
     if not rules:
         raise BadInput("RUNS are named and no rule", remedy="Add --rule 'WORDS', as the runs were told it.")
@@ -145,31 +195,40 @@ def _recorded(
             if not served:
                 why = ", ".join(f"{n} {reason}" for reason, n in skipped.items())
                 raise BadInput(f"no run serves for {rule[:80]!r}: {why}", remedy="`clew show RUN` prints its messages.")
-        common.say(
-            f"{len(names)} stacks, {sum(len(served) for served, _ in told.values())} histories of {len(runs)} runs"
-        )
-        with _steps(len(names) * sum(len(served) for served, _ in told.values()), "histories") as each:
+        count = sum(len(served) for served, _ in told.values())
+        asks = f": about {2 * len(names) * count:,} summaries" if summariser else ""
+        common.say(f"{len(names)} stacks, {count} histories of {len(runs)} runs{asks}")
+        with _steps(len(names) * count, "histories") as each:
             for rule, (served, _) in told.items():
-                found += [survival(name, rule, served, share, each) for name in names]
+                found += [survival(name, rule, served, share, each, summariser or Oracle) for name in names]
     if as_json:
         common.end_with_json({"runs": len(runs), "left out": left, "stacks": [_plain_survival(one) for one in found]})
-    columns = ("stack", "version", "kept", "never seen", "lost later", "gave up", "torn", "kept with pin")
-    for rule in rules:
+    _tell_recorded(found, left, len(runs), by)
+
+
+def _tell_recorded(found: list[Survival], left: Mapping[str, Mapping[str, int]], total: int, by: str | None) -> None:
+    columns = ("stack", "version", "kept", *CAUSES, "gave up", "not cut", "torn", "kept with pin")
+    for rule, skipped in left.items():
         common.echo(f"\n{rule}")
-        mine = [one for one in found if one.rule == rule]
-        rows = [
-            (o.stack, o.version, _counted(o.kept), o.unseen, o.later, o.failed, o.torn, _counted(o.pinned))
-            for o in mine
-        ]
+        rows = []
+        for o in (one for one in found if one.rule == rule):
+            counts = (o.unseen, o.later, o.unknown, o.failed, o.whole, o.torn)
+            rows.append((o.stack, o.version, _counted(o.kept), *counts, _counted(o.pinned)))
         common.print_table(columns, rows)
-        for reason, n in left[rule].items():
-            common.echo(f"{n} of {len(runs)} runs are left out: {reason}")
+        for reason, n in skipped.items():
+            common.echo(f"{n} of {total} runs are left out: {reason}")
+    for one in (it for it in found if not it.checks.tested):
+        common.echo(f"{one.stack}: {one.checks.verdict('')}")
     worst = next((one.worst for one in found if one.worst), "")
-    common.echo(f"Next: {command_line('show', worst)}" if worst else "No stack lost a rule.")
+    if not worst and all(one.checks.tested for one in found):
+        common.echo("No stack lost a rule.")
+    common.echo(_written_by(by))
+    if worst:
+        common.echo(f"Next: {command_line('show', worst)}")
 
 
 def _plain_survival(one: Survival) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in one.__slots__}
+    told = {name: getattr(one, name) for name in one.__slots__} | {"checks": one.checks.json()}
     return told | {name: run_options.numbers(told[name]) for name in ("kept", "pinned") if told[name] is not None}
 
 
@@ -178,7 +237,7 @@ def _counted(report: Report | None) -> str:
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in finding.__slots__}
+    return {name: getattr(finding, name) for name in finding.__slots__} | {"checks": finding.checks.json()}
 
 
 def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: Mapping[str, Any]) -> None:
@@ -208,7 +267,9 @@ def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: 
     rows = behaviour.compare(trials)
     said = behaviour.verdict(rows)
     if as_json:
-        common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said})
+        held = [row.arm for row in rows if row.rise is not None]
+        tested = {name: behaviour.checks(rows, name).json() for name in held}
+        common.end_with_json({"arms": [_figures(row) for row in rows], "verdict": said, "checks": tested})
     columns = ("arm", "n", "violation", "less full context", "rule survived", "not done", "no tool used")
     shares = [[_share(report) for report in (r.violation, r.rise, r.survived, r.refused)] for r in rows]
     common.print_table(columns, [(r.arm, r.n, *told, r.silent) for r, told in zip(rows, shares, strict=True)])

@@ -196,6 +196,8 @@ def _prompts(store: Keeper, runs: list[Run], options: dict[str, Any]) -> tuple[l
 
 
 def _forecast(job: Comparison, plan: Plan, prompts: list[Prompt], options: dict[str, Any], as_json: bool) -> None:
+    from clew.store.run import pace
+
     how, tell = job.how, common.say if as_json else common.echo
     a: Any = job.a
     weights = sum(p.numel() for p in a.module.parameters())
@@ -208,8 +210,11 @@ def _forecast(job: Comparison, plan: Plan, prompts: list[Prompt], options: dict[
     until = f"kept in {job.states}" if options["keep_states"] else "removed once the crosscoder is fitted"
     tell(f"the states take {job.size / 1e6:,.1f} MB on disk, {until}")
     if prompts:
-        what = "replies" if options["does"] else "runs"
-        tell(f"{len(prompts)} prompts, at most {_cost(plan, prompts, options):,} {what}")
+        what, most = "replies" if options["does"] else "runs", _cost(plan, prompts, options)
+        per = sum(call.kind == "ask" for run in job.runs for call in run.calls) if options["does"] else len(job.runs)
+        seconds = most * pace(job.runs) * sum(run.tokens for run in job.runs) / max(per, 1)
+        time = f"; about {max(seconds / 60, 0.1):.1f} minutes at the speed of these runs" if seconds else ""
+        tell(f"{len(prompts)} prompts, at most {most:,} {what}{time}")
 
 
 def _cost(plan: Plan, prompts: list[Prompt], options: dict[str, Any]) -> int:

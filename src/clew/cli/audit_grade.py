@@ -58,6 +58,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     """
     from clew.credit import grade as g
     from clew.credit import graded
+    from clew.store.protocol import stamped
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
@@ -72,7 +73,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     kinds: dict[str, Any] = {"token_agg": token, "step_agg": step, "mode": mode}
     grades = g.grade(found.policy, found.ref, found.spans, found.owner, beta=beta, **kinds)
     names = {"policy": policy.ref, "reference": reference.ref, "temperature": options["temperature"]}
-    store.annotate(graded.filed(found, grades, sizes, options["name"], {**names, **how}))
+    store.annotate(stamped(graded.filed(found, grades, sizes, options["name"], {**names, **how})))
     store.commit()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

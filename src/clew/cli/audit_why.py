@@ -183,10 +183,13 @@ def _label(view: Run, case: Case, subject: Rewound, options: dict[str, Any]) -> 
 
 def forecast(view: Run, wanted: int, budget: int) -> None:
     """Print what the rollouts will cost, estimated from the cost of the run itself."""
-    cost, seconds = f"{view.cost * wanted:,.2f} dollars" if view.cost else "no dollars", view.seconds * wanted
+    from clew.store.run import pace
+
+    cost = f"{view.cost * wanted:,.2f} dollars" if view.cost else "no dollars"
+    seconds = wanted * (view.tokens * pace([view]) or view.seconds)
     common.say(
         f"at most {wanted} rollouts (budget {budget}), each like run {view.id}: {len(view.calls)} calls; in total "
-        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes one after the other"
+        f"about {cost}, {view.tokens * wanted:,} tokens, {seconds / 60:.1f} minutes at the speed of that run"
     )
 
 

@@ -30,7 +30,8 @@ def command(methods: str, runs: tuple[str, ...], dry: bool, as_json: bool, store
     METHODS are names joined by +, with arguments in brackets: grpo, gigpo, hgpo, graphgpo, g2po, bellman, tree.
     All but grpo and tree compare steps at equal states; key="text" takes what the agent saw for the state.
     file.py:NAME is an estimator of your own; a warning says if its file changed since it valued the same groups.
-    A run can hold the values of several methods. `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
+    A run can hold the values of several methods; of one with other arguments, those computed last count.
+    `clew show` prints them; `clew fork --low METHOD` forks at the lowest.
 
     \b
     clew credit g2po

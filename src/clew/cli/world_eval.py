@@ -13,6 +13,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.core.comparisons import Comparisons
     from clew.core.protocols import Model
     from clew.train.observing.closed_loop import Drift
     from clew.train.observing.episodes import Episode
@@ -62,9 +63,10 @@ def command(folder: str, against: str, runs: tuple[str, ...], as_json: bool, sto
     with run_options.interruptible("the same line again"), common.bar("answers", total) as move:
         found = asyncio.run(outcomes(model, episodes, card, lambda done: move(completed=done)))
     left = _left_alone(folder, against, episodes, plans, model) if against else None
+    tested = _comparisons(episodes)
     if as_json:
-        common.end_with_json(_numbers(found, left))
-    _print(found, left)
+        common.end_with_json(_numbers(found, left) | {"checks": tested.json()})
+    _print(found, left, tested)
     if against:
         world = f'simulated(folder="{folder}", world="{against}")'
         common.echo(f"Next: {command_line('run', world=world)}")
@@ -115,11 +117,23 @@ def _left_alone(folder: str, against: str, episodes: list[Episode], plans: Plans
         return drift(simulated, real, tasks, plans, model, lambda: move(advance=1))
 
 
-def _print(found: list[Any], left: Drift | None) -> None:
+def _comparisons(episodes: list[Episode]) -> Comparisons:
+    """The true answers: where all are the same, a model that says nothing else is always right."""
+    from clew.core.comparisons import Comparisons
+    from clew.worlds.learned.fidelity import canonical_text
+
+    true = [canonical_text(turn.observation) for one in episodes for turn in one.turns]
+    could = len(true) if len(set(true)) > 1 else 0
+    return Comparisons("answers", len(true), could, why_not=f"all {len(true)} true answers are the same")
+
+
+def _print(found: list[Any], left: Drift | None, tested: Comparisons) -> None:
     from clew.audit import design
     from clew.cli.shared.world_figures import fidelity_rows, spent
     from clew.train.observing.open_loop import failures
 
+    if not tested.tested:
+        common.echo(tested.verdict(""))
     common.echo("open loop: each answer after the true ones before it")
     common.print_table(*fidelity_rows(found))
     failed = failures(found)
@@ -130,6 +144,7 @@ def _print(found: list[Any], left: Drift | None) -> None:
         common.print_table(("turns", "still the real world's way"), _curve(left))
         half = left.half_life
         told = "more than half agree as far as they go" if half is None else f"half have left it after turn {half}"
+        told = tested.verdict(told)
         gone = "".join(f"; {n} with {why}" for why, n in left.failed.items())
         common.echo(f"half-life: {told}{gone}")
     took = spent(found)

@@ -7,24 +7,47 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+GRACE = 3.0  # seconds that work has to end once it is cancelled
 _hand: ContextVar[Callable[[Callable[[], None]], None] | None] = ContextVar("hand", default=None)
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine from synchronous code; where a loop already runs (a notebook), in a thread of its own."""
+    """Run a coroutine from synchronous code; where a loop already runs (a notebook), in a thread of its own.
+
+    A first interrupt cancels the work, which then has ``GRACE`` seconds; a second one leaves everything at once.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_handed(work))
+        return _run(work)
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(copy_context().run, asyncio.run, _handed(work)).result()
+        return pool.submit(copy_context().run, _run, work).result()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    runner, closes = asyncio.Runner(), True
+    try:
+        return runner.run(_handed(work))
+    except KeyboardInterrupt:  # where it is the second, the work has not ended, and may never do
+        closes = runner.run(_ended())
+        raise
+    finally:
+        if closes:
+            runner.close()
+
+
+async def _ended() -> bool:
+    """Whether all work of this loop has ended, within a while; to close the loop would wait for it."""
+    await shut(asyncio.all_tasks() - {asyncio.current_task()})
+    await asyncio.sleep(0)
+    return len(asyncio.all_tasks()) == 1
 
 
 @contextmanager
@@ -50,7 +73,9 @@ async def _handed(work: Coroutine[Any, Any, T]) -> T:
 
     if hand is not None:
         hand(stop)
-    return await work
+    done = await work
+    await shut(asyncio.all_tasks() - {task})
+    return done
 
 
 async def in_thread(work: Coroutine[Any, Any, T]) -> T:
@@ -69,3 +94,28 @@ async def in_thread(work: Coroutine[Any, Any, T]) -> T:
 
     threading.Thread(target=run, name="clew-aside", daemon=True).start()
     return await asyncio.wrap_future(done)
+
+
+async def shut(tasks: Iterable[asyncio.Future[Any]]) -> bool:
+    """Cancel tasks and wait ``GRACE`` seconds until they have ended; False where some did not heed it and were closed.
+
+    What swallows its cancellation is closed from outside: ``close`` raises GeneratorExit at the place it waits at.
+    """
+    left = set(tasks)
+    for task in left:
+        task.cancel()
+        task.add_done_callback(_heard)
+    if left:
+        _, left = await asyncio.wait(left, timeout=GRACE)
+    for task in left:
+        coroutine = task.get_coro() if isinstance(task, asyncio.Task) else None
+        with suppress(RuntimeError):  # it swallows that too: it is left to itself
+            if coroutine is not None:
+                coroutine.close()
+        task.cancel()  # wakes the task, which finds its coroutine closed
+    return not left
+
+
+def _heard(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more: it is not reported as unheard

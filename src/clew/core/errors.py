@@ -31,7 +31,7 @@ ClewError
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 
 
@@ -162,6 +162,17 @@ class PinBroken(ClewError):
 
 class AgentFailed(ClewError):
     """Every run of a collection ended in an error of the agent's own code."""
+
+
+def check_choice(name: str, value: object, known: Iterable[object]) -> None:
+    """Refuse a value that is none of those it may be, such as one that a type checker would have refused.
+
+    Raises:
+        BadInput: it is none of ``known``.
+    """
+    choices = tuple(known)
+    if value not in choices:
+        raise BadInput(f"{name}={value!r} is not known", remedy=f"Choose one of {', '.join(map(str, choices))}.")
 
 
 def need(module: str, extra: str) -> ModuleType:

@@ -16,6 +16,7 @@ from clew.core.values import F32, GONE, REDACTED, Attempt, Inner, Message, Sampl
 
 CallKind = Literal["open", "ask", "act", "spawn", "note", "draw", "now", "end", "recall"]
 GroupKind = Literal["iid", "tree", "matched"]
+ValuedKind = Literal["call", "tokens", "node", "run", "group"]  # what an annotation values
 
 
 class Cursor(NamedTuple):
@@ -302,7 +303,7 @@ class Annotation(NamedTuple):
     where absent), ``node`` (node), ``run`` (run), ``group`` (run holds the group id).
     """
 
-    target: Literal["call", "tokens", "node", "run", "group"]
+    target: ValuedKind
     method: str
     value: float | None = None
     run: str = ""

@@ -6,14 +6,15 @@ with, a normaliser, a weight. specs/E165 section 4 has the table of the publishe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, check_choice
 from clew.credit.state_values import Value, distance, values
 from clew.credit.steps import F64, Bools, Ints, Steps
 
@@ -117,9 +118,10 @@ def advantages(
         silent (no term but a plain penalty found a difference in it) or no term's reference set holds it.
 
     Raises:
-        BadInput: empty spec, two terms of one name, or a parameter out of range.
+        BadInput: empty spec, two terms of one name, or a parameter that is not known or out of range.
     """
     _check(spec)
+    check_choice("rescale", rescale, (None, "rms"))
     parts, defined = {}, np.zeros(len(steps), dtype=bool)
     signal = np.zeros(len(steps.groups), dtype=bool)
     weights = np.zeros(len(steps))
@@ -149,10 +151,14 @@ def _check(spec: Sequence[Term]) -> None:
         remedy = "Start from a preset in clew.credit.presets."
         raise BadInput("an estimator needs terms with distinct names", remedy=remedy)
     for t in spec:
+        for name, known in (("target", Target), ("scope", Scope), ("norm", Norm), ("value", Value)):
+            check_choice(f"term {t.name!r}: {name}", getattr(t, name), get_args(known))
         for name, low, high in (("gamma", 0, 1), ("lam", 0, 1), ("trace", 0, 1), ("omega", 0, 1), ("history", 1, 99)):
-            if not low <= getattr(t, name) <= high:
-                remedy = f"Choose {name} in [{low}, {high}]."
-                raise BadInput(f"term {t.name!r}: {name}={getattr(t, name)}", remedy=remedy)
+            value = getattr(t, name)
+            if not isinstance(value, int | float) or not low <= value <= high:
+                raise BadInput(f"term {t.name!r}: {name}={value!r}", remedy=f"Choose {name} in [{low}, {high}].")
+        if not isinstance(t.weight, int | float) or not math.isfinite(t.weight):
+            raise BadInput(f"term {t.name!r}: weight={t.weight!r}", remedy="Choose a finite number.")
 
 
 def _contribution(steps: Steps, term: Term, times: Ints | None) -> tuple[F64, Bools]:

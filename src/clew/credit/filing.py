@@ -15,6 +15,7 @@ from clew.core.reading import Grouped
 from clew.core.records import Annotation
 from clew.credit.family import Diagnostics, Term, advantages
 from clew.credit.steps import F64, Key, Steps, as_groups, steps
+from clew.store.protocol import stamped
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -111,6 +112,6 @@ def assign(
     credit = Credit(method, settings, value_digest(settings).hex(), read, value, diagnostics, tuple(notes))
     if store:
         keeper = as_groups(groups)[0].store
-        keeper.annotate(credit.annotations())
+        keeper.annotate(stamped(credit.annotations()))
         keeper.commit()
     return credit

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, check_choice
 from clew.core.reading import Grouped, Record, RecordGroup
 from clew.core.records import Call, action_of
 from clew.core.values import ToolCall
@@ -206,8 +206,7 @@ def steps(groups: Grouped, rewards: Rewards = "auto", key: Key = "state") -> Ste
         BadInput: no run was judged, a reward is not finite, or ``rewards`` or ``key`` is none of the above.
     """
     for name, value, known in (("rewards", rewards, get_args(Rewards)), ("key", key, get_args(Key))):
-        if value not in known:
-            raise BadInput(f"{name}={value!r} is not known", remedy=f"Choose one of {', '.join(known)}.")
+        check_choice(name, value, known)
     chosen = as_groups(groups)
     verdicts = judged(chosen[0].store, [run.id for group in chosen for run in group]) if chosen else {}
     paths, names = [], []

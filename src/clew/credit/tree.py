@@ -20,6 +20,7 @@ from clew.core.reading import Grouped, Record, RecordGroup
 from clew.core.records import Annotation, Call, Cursor
 from clew.core.values import F32
 from clew.credit.steps import as_groups
+from clew.store.protocol import stamped
 
 F64 = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -201,7 +202,7 @@ def tree(
             value = np.where(shape.draws > 0, found.weight * shape.leaves[0], np.nan)
             out += _rows(group, stretches, value, name, digest)
     if store and listed:
-        listed[0].store.annotate(out)
+        listed[0].store.annotate(stamped(out))
         listed[0].store.commit()
     return TreeCredit(name, params, digest, sum(map(len, listed)), edges, live, len(listed) - live, tuple(out))
 

@@ -14,7 +14,7 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.values import Message, ToolSpec
 from clew.exchange import files
-from clew.exchange.openai_jsonl import SUFFIXES
+from clew.exchange.openai_jsonl import SUFFIXES, written
 from clew.exchange.transcript import recall
 from clew.models.dialects import chat
 from clew.store import Run
@@ -87,9 +87,9 @@ def _line(pair: Preference, runs: dict[str, Run]) -> dict[str, Any] | None:
     if not shared or one[shared:] == other[shared:]:
         return None
     line: dict[str, Any] = {
-        "prompt": chat.messages_to_wire(one[:shared]),
-        "chosen": chat.messages_to_wire(one[shared:]),
-        "rejected": chat.messages_to_wire(other[shared:]),
+        "prompt": written(one[:shared]),
+        "chosen": written(one[shared:]),
+        "rejected": written(other[shared:]),
     }
     if tools:
         line["tools"] = [chat.tool_to_wire(tool) for tool in tools]

@@ -23,6 +23,7 @@ from clew.exchange.beside import to_json
 from clew.exchange.files import brief
 from clew.exchange.transcript import Transcript, task_id_of, turns_of
 from clew.models.dialects import chat, dumps, media, tags
+from clew.models.dialects.foreign import neutral
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 NEEDS = 'A run is a JSON object with "messages", a list in OpenAI\'s format, or that list: one a line, or a .json file.'
@@ -158,8 +159,14 @@ def line_of(it: Transcript) -> dict[str, Any]:
     if it.fields is None:
         out["clew"] = dict(it.about)
         if it.others:
-            out["conversations"] = [chat.messages_to_wire(other) for other in it.others]
-    return {**out, "messages": chat.messages_to_wire(it.messages)}
+            out["conversations"] = [written(other) for other in it.others]
+    return {**out, "messages": written(it.messages)}
+
+
+def written(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as a file has them, whatever endpoint's form their images came in; what no file of this format can hold
+    is named in the text."""
+    return chat.messages_to_wire(neutral(messages, chat.NAME, named=True))
 
 
 def write(path: Path, transcripts: Iterable[Transcript]) -> int:

@@ -18,6 +18,7 @@ from clew.exchange import files
 from clew.exchange.openai_jsonl import line_of, transcript_of
 from clew.exchange.transcript import Transcript
 from clew.models.dialects import chat
+from clew.models.dialects.foreign import neutral
 
 if TYPE_CHECKING:
     import pyarrow
@@ -152,7 +153,7 @@ def write(path: Path, transcripts: Iterable[Transcript]) -> int:
 def row_of(it: Transcript) -> dict[str, Any]:
     """One run as a row."""
     messages = []
-    for m in it.messages:
+    for m in neutral(it.messages, chat.NAME, named=True):
         calls = [
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in m.calls
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, check_choice
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -30,8 +30,7 @@ def check(schedule: str, total: int, warmup: int, what: str = "iterations") -> N
     Raises:
         BadInput: one of these.
     """
-    if schedule not in get_args(Schedule):
-        raise BadInput(f"schedule={schedule!r} is not known", remedy=f"Choose one of {', '.join(get_args(Schedule))}.")
+    check_choice("schedule", schedule, get_args(Schedule))
     if not 0 <= warmup < max(total, 1):
         raise BadInput(
             f"a warm-up of {warmup} {what} does not fit into a training of {total}",

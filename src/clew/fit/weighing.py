@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from clew.core.errors import BadInput
+from clew.core.errors import check_choice
 from clew.core.records import LossRow
 from clew.core.values import F32
 from clew.fit.collate import applies
@@ -22,8 +22,8 @@ Measure = Literal["tokens", "weights", "pairs"]
 
 def known(by: str | None) -> None:
     """Raises BadInput if ``by`` is none of the three."""
-    if by is not None and by not in get_args(By):
-        raise BadInput(f"weight_by={by!r} is not known", remedy=f"Choose one of {', '.join(get_args(By))}.")
+    if by is not None:
+        check_choice("weight_by", by, get_args(By))
 
 
 def shares(rows: Sequence[LossRow], component: str, by: By, measure: Measure = "tokens") -> F32:

@@ -24,6 +24,7 @@ from clew.models.dialects.chat import tool_to_wire
 from clew.models.fakes import Scripted
 from clew.store import Run
 from clew.store.base import Keeper
+from clew.store.protocol import latest_last
 
 try:
     from openenv.core.env_server import http_server as _server
@@ -174,7 +175,7 @@ class ClewEnvironment(_interfaces.Environment):  # type: ignore[misc]
         assert self._episode is not None
         turn, task = await self._episode.turn(), self._episode.task
         if isinstance(turn, Run):
-            judged = {one.method: one.value for one in turn.annotations(target="run")}
+            judged = {one.method: one.value for one in latest_last(turn.annotations(target="run"))}
             told = {"text": turn.view(-1).text, "task": task.id, "run": turn.id, "stop": turn.stop or ""}
             return ClewObservation(done=True, reward=turn.reward, judged=judged, **told)
         path = [node.message for node in turn.path]

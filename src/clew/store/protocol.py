@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, check_choice
 from clew.core.reading import Store
-from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow
+from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow, ValuedKind
 from clew.store.items.entry import Entry, Numbered
 from clew.store.items.vector import Vector
 
@@ -170,8 +172,9 @@ def check_annotation(row: Annotation) -> None:
     """What no store can hold.
 
     Raises:
-        BadInput: NaN, where absence is meant.
+        BadInput: NaN, where absence is meant, or a target that is not known.
     """
+    check_choice(f"annotation {row.method!r} of {row.run}@{row.seq}: target", row.target, get_args(ValuedKind))
     if row.value is not None and row.value != row.value:
         raise BadInput(
             f"annotation {row.method!r} of {row.run}@{row.seq} is NaN", remedy="Leave out what has no value."
@@ -200,9 +203,34 @@ def rewards(store: Store, runs: Sequence[str] | None = None) -> dict[str, float]
     return {a.run: a.value for a in found if a.value is not None}
 
 
+def stamped(rows: Iterable[Annotation]) -> list[Annotation]:
+    """Values that a method files together, with the time, so that they count before all that it filed earlier."""
+    now = time.time()
+    alone = json.dumps({"filed": now})
+    return [a._replace(data=json.dumps({**json.loads(a.data), "filed": now}) if a.data else alone) for a in rows]
+
+
+@lru_cache(maxsize=4096)
+def _when(data: str) -> float:
+    """When values with this data were filed; 0 where they do not say."""
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        return 0.0
+    when = told.get("filed") if isinstance(told, dict) else None
+    return float(when) if isinstance(when, int | float) else 0.0
+
+
 def latest_last(of: Iterable[Annotation]) -> list[Annotation]:
-    """Annotations in the order in which, of several at one place, the last counts: version, parameters, scope."""
-    return sorted(of, key=lambda a: (a.version, a.params, a.scope))
+    """Annotations in the order in which, of several at one place, the last counts: version, time of filing, parameters,
+    scope. Of what a method filed in one scope on one run, only what was filed last is left where that is known."""
+    rows = [(a, _when(a.data) if '"filed"' in a.data else 0.0) for a in of]
+    newest: dict[tuple[str, str, str, str], float] = {}
+    for a, when in rows:
+        kind = (a.target, a.run, a.method, a.scope)
+        newest[kind] = max(when, newest.get(kind, 0.0))
+    left = [(a, when) for a, when in rows if when == newest[a.target, a.run, a.method, a.scope]]
+    return [a for a, _ in sorted(left, key=lambda row: (row[0].version, row[1], row[0].params, row[0].scope))]
 
 
 def undecided(store: Store, runs: Sequence[str]) -> str:

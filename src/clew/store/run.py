@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +13,7 @@ from clew.core.reading import Step
 from clew.core.records import Annotation, Call, Cursor, Intervention, Node, RunRow, action_of
 from clew.core.values import F32, Message, Observation, StopReason, ToolCall
 from clew.store.labels import METHOD, Label, read, standing
-from clew.store.protocol import Tables, rewards
+from clew.store.protocol import Tables, latest_last, rewards
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -221,7 +222,7 @@ class Run:
             BadInput: the method annotated no ask of this run.
         """
         values: dict[int, tuple[int, float]] = {}
-        for a in self.annotations(method, "call"):
+        for a in latest_last(self.annotations(method, "call")):
             rank = 2 * (a.run == self.id) + (a.scope in (self.group, self.id))
             if a.value is not None and rank >= values.get(a.seq, (0, 0.0))[0]:
                 values[a.seq] = (rank, a.value)
@@ -256,7 +257,7 @@ class Run:
     def steps_frame(self) -> DataFrame:
         """A pandas DataFrame with one row per step and one column per annotated method (NaN where absent)."""
         values: dict[int, dict[str, float]] = {}
-        for a in self.annotations(target="call"):
+        for a in latest_last(self.annotations(target="call")):
             if a.value is not None:
                 values.setdefault(a.seq, {})[a.method] = a.value
         rows = []
@@ -347,7 +348,47 @@ def mean(values: F32 | None) -> float | None:
     return float(values.mean()) if values is not None and len(values) else None
 
 
+LONGEST = 3600.0  # seconds a run may have begun before those beside which it is looked for
+
+
 def span(calls: Iterable[Call]) -> float:
     """Seconds of wall time from the start of the first timed Call to the end of the last."""
     timed = [call for call in calls if call.started > 0]
     return max(c.started + c.seconds for c in timed) - min(c.started for c in timed) if timed else 0.0
+
+
+def busy(calls: Iterable[Call]) -> list[tuple[float, float]]:
+    """When at least one of some timed Calls was under way: (start, end), in order, apart from each other."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted((c.started, c.started + c.seconds) for c in calls if c.started > 0):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def pace(runs: Sequence[Run], most: int = 256) -> float:
+    """Seconds of wall time a sampled token took while some runs were under way; 0 where no times are recorded.
+
+    What other runs of the same model sampled meanwhile counts too, since they shared its engine: of runs made 64 at
+    once, the wall time of one is that of 64 times its tokens. Of such others at most ``most`` are read.
+    """
+    calls = {call.key: call for run in runs for call in run.calls}
+    times = busy(calls.values())
+    if not times:
+        return 0.0
+    store, own, models = runs[0].store, {run.id for run in runs}, {run.model for run in runs}
+    first, last = times[0][0] - LONGEST, times[-1][1]
+    others = [
+        row.run
+        for row in store.summaries()
+        if row.run not in own and row.model in models and first <= row.created <= last and row.seconds
+    ]
+    meanwhile = 0
+    for call in (call for name in others[:most] for call in store.calls(name) if call.key not in calls):
+        place = bisect_right(times, (call.started + call.seconds / 2, float("inf"))) - 1
+        inside = place >= 0 and call.started + call.seconds / 2 <= times[place][1]
+        meanwhile += sampled(call) if inside else 0
+    tokens = sum(map(sampled, calls.values())) + meanwhile * max(len(others) / most, 1.0)
+    return sum(end - start for start, end in times) / tokens if tokens else 0.0

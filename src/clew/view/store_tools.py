@@ -17,6 +17,7 @@ from clew.core.records import Call, Cursor
 from clew.harness.tools import Tool, tool
 from clew.store import Keeper, Run, resolve
 from clew.store.names import chosen
+from clew.store.protocol import latest_last
 from clew.view.forking import Wish, runner_for
 from clew.view.json_values import plain
 
@@ -91,8 +92,8 @@ class StoreTools:
                 raise BadInput(f"run {run.id} has {len(calls)} calls", remedy=f"Its last is {run.id}@{len(calls) - 1}.")
             wide, from_ = _between(width, WIDEST), max(offset, 0)
             values: dict[int, dict[str, Any]] = {}
-            for a in run.annotations():
-                if a.target == "call" and a.value is not None:
+            for a in latest_last(run.annotations(target="call")):
+                if a.value is not None:
                     values.setdefault(a.seq, {})[a.method] = a.value
             rows = [
                 _call(run, call, wide, from_) | ({"values": values[call.seq]} if call.seq in values else {})
@@ -101,7 +102,8 @@ class StoreTools:
             row = store.summary(run.id)._asdict()
             about = {key: _cut(row[key], 200) for key in (*LISTED, "world", "agent", "origin", "seconds")}
             task = json.loads(run.row.task or "{}").get("prompt", "")
-            grades = {a.method: a.value for a in store.annotations([run.id], target="run") if a.value is not None}
+            said = latest_last(store.annotations([run.id], target="run"))
+            grades = {a.method: a.value for a in said if a.value is not None}
             about |= {"prompt": _text(task, wide, from_), "grades": grades, "tags": run.tags[:20]}
             return _paged(about, "listed", rows, first, len(calls), f"{run.id}@")
 

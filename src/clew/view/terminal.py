@@ -13,7 +13,7 @@ from clew.core.values import Message
 from clew.models.compose.decision import asked_of, decision_of
 from clew.models.images import unnamed
 from clew.store import Run, labels
-from clew.store.protocol import Tables
+from clew.store.protocol import Tables, latest_last
 from clew.store.run import did, said, sampled
 from clew.view.pages.tokens import tokens
 
@@ -182,7 +182,7 @@ class _Drawing:
         values, told = _values(run), dict[tuple[str, int], list[labels.Label]]()
         for label in run.labels:
             told.setdefault((label.run, label.seq), []).append(label)
-        for a in run.annotations(self.by, "tokens") if self.by else ():
+        for a in latest_last(run.annotations(self.by, "tokens")) if self.by else ():
             self.marks[a.run, a.seq] = [] if a.values is None else a.values.tolist()
         forks = children_of(self.store, run)
         step, errands = 0, run.relayed
@@ -329,9 +329,9 @@ class _Drawing:
 
     def _grades(self, run: Run) -> Iterator[str]:
         """Values and labels on the whole run, and the tags it bears."""
-        grades = [f"{a.method} {a.value:g}" for a in run.annotations(target="run") if a.value is not None]
-        if grades:
-            yield "grades: " + "  ".join(grades)
+        said = {a.method: a.value for a in latest_last(run.annotations(target="run")) if a.value is not None}
+        if said:
+            yield "grades: " + "  ".join(f"{method} {value:g}" for method, value in said.items())
         yield from (f"label: {labels.said(label)}" for label in run.labels if label.seq < 0)
         if tags := run.tags:
             yield "tags: " + "  ".join(tags)
@@ -343,7 +343,7 @@ class _Drawing:
 def _values(run: Run) -> dict[tuple[str, int], str]:
     """What methods say of each Call, as text: ``  g2po -0.31``."""
     latest: dict[tuple[str, int, str], Annotation] = {}
-    for a in run.annotations(target="call"):
+    for a in latest_last(run.annotations(target="call")):
         if a.value is not None:
             latest[a.run, a.seq, a.method] = a
     out: dict[tuple[str, int], str] = {}

@@ -73,6 +73,7 @@ def reach(postgres, user: str, password: str, database: str = "postgres", **more
     return f"postgresql://{user}:{quote(password, safe='')}@127.0.0.1:{postgres.port}/{database}?{extra}"
 
 
+@pytest.mark.whole
 def test_who_is_not_let_in_hears_why_in_a_sentence(postgres):
     with filled(reach(postgres, "clew", PASSWORD)) as store:
         assert PASSWORD not in f"{store.path}{store.path!r}"

@@ -71,6 +71,7 @@ def sound(store, names: list[str], steps: int) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.whole
 def test_four_writers_lose_nothing(postgres):
     from clew.store.postgres.postgres_store import PostgresStore
 
@@ -111,6 +112,7 @@ def test_kill_9_of_a_writer_loses_no_committed_call(postgres):
                 raise AssertionError("the lease of a dead writer is still held")
 
 
+@pytest.mark.whole
 def test_kill_9_of_the_server_loses_and_doubles_nothing():
     """Two writers go on over crashes of the server, and a reader too; each connects again by itself."""
     from clew.store.postgres.postgres_store import PostgresStore

@@ -24,6 +24,7 @@ def url(postgres, request):
     return place
 
 
+@pytest.mark.whole
 def test_verbs(url, tmp_path, monkeypatch):
     from click.testing import CliRunner
 

@@ -10,6 +10,8 @@ from clew.store.sqlite import SQLiteStore
 from tests.view.browser.agentic import LOG, long_run, side
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):

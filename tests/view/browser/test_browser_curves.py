@@ -7,6 +7,8 @@ import pytest
 from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 NAMES = [f"seed{number:02}" for number in range(16)]
 
 

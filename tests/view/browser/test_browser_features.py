@@ -10,6 +10,8 @@ from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 from tests.view.features_made import CURVE, LABEL, LATENT, NAME, commitment, features
 
+pytestmark = pytest.mark.whole
+
 SEEN = [pytest.param((1280, 900), "light", id="desk"), pytest.param((390, 844), "dark", id="phone")]
 LOOKS = pytest.mark.parametrize(("size", "scheme"), SEEN)
 

@@ -15,6 +15,8 @@ from clew.store import open_store
 from tests.view.browser.browsing import Watched, served, until
 from tests.view.files_made import EVIL, HOSTILE, FolderRun, family, project, write
 
+pytestmark = pytest.mark.whole
+
 DESK, PHONE = (1280, 800), (390, 844)
 LOOKS = pytest.mark.parametrize(
     ("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk in light", "phone in dark"]

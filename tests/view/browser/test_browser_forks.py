@@ -12,6 +12,8 @@ from clew.store.contract import Script, fork_at
 from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 MANY, PLACES, LINE = 215, 40, 700
 
 

@@ -12,6 +12,8 @@ from clew.store.sqlite import SQLiteStore
 from tests.view.browser.agentic import LIAR, REMOTE, VECTOR, Agent, png
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 SHOT = image(png(480, 260, (200, 90, 40)) + bytes(range(256)) * 8)
 BOARD = image(png(120, 90))
 TALL = image(png(60, 4000))

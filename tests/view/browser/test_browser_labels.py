@@ -15,6 +15,8 @@ from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 from tests.view.conftest import fill
 
+pytestmark = pytest.mark.whole
+
 ATTACK = "<img src=x onerror=alert(1)>\u202e[a](javascript:alert(1))"
 
 

@@ -10,6 +10,8 @@ from clew.store.contract.script import make_node
 from clew.store.sqlite import SQLiteStore
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 ANSWER = """# The plan
 
 Two *steps*, **both** of `code`, and snake_case_names stay; 2 * 3 * 4 and 7*7 + 8*8 too.

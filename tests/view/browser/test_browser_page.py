@@ -15,6 +15,8 @@ from clew.harness import Runner
 from clew.models.fakes import Scripted
 from tests.view.browser.browsing import Watched, environment, rows, run_of, served, until
 
+pytestmark = pytest.mark.whole
+
 STATIC = Path(clew.view.__file__).parent / "static"
 SLOW = """
 import sys

@@ -14,6 +14,8 @@ from clew.store.contract.script import Script
 from tests.view.browser.browsing import Watched, served, until
 from tests.view.browser.test_browser_workings import EVIL, broken
 
+pytestmark = pytest.mark.whole
+
 SAYS = [f"**never** pay twice {EVIL} " + "and so on " * 60, "The bakery opens at six.", "Ask for the next page."]
 
 

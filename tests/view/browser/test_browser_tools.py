@@ -16,6 +16,8 @@ from clew.store import open_store
 from tests.view.browser.browsing import Watched, served, until
 from tests.view.conftest import runner as small
 
+pytestmark = pytest.mark.whole
+
 HIDDEN = {"\xad": "⟨SHY⟩", "\u200d": "⟨ZWJ⟩", "\u034f": "⟨CGJ⟩", "\u3164": "⟨U+3164⟩", "\ufe0f": "⟨VS16⟩",
           "\U000e0100": "⟨U+E0100⟩", "\U000e0041": "⟨U+E0041⟩"}  # fmt: skip
 

@@ -14,6 +14,8 @@ from tests.view.browser.browsing import Watched, rows, until
 from tests.view.conftest import serving
 from tests.view.test_waiting import rows_of
 
+pytestmark = pytest.mark.whole
+
 RUNS = 250
 
 

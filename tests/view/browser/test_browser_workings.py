@@ -18,6 +18,8 @@ from tests.harness.test_workflow import Worker as Named
 from tests.models.pool import folder
 from tests.view.browser.browsing import Watched, served, until
 
+pytestmark = pytest.mark.whole
+
 EVIL = '<img src=x onerror="window.hit=1">\u202e[31m</script><script>window.hit=2</script>'
 LABELS: Any = {"region": "eu", "price_in": 2.0, "price_out": 8.0}
 

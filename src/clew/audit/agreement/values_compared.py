@@ -53,7 +53,7 @@ class Pair(NamedTuple):
 def values_of(runs: Sequence[Run], methods: Sequence[str] = ()) -> tuple[dict[str, Valued], dict[Place, str]]:
     """The values of each method, or of these alone, and the task of each place.
 
-    Of several values of one method at a place that with the highest version, parameters and scope counts.
+    Of several values of one method at a place that of the highest version counts, then what was filed last.
     """
     found: dict[str, dict[Place, float]] = {}
     tasks: dict[Place, str] = {}

@@ -25,7 +25,7 @@ from clew.core.protocols import Tops
 from clew.core.records import Annotation, Report
 from clew.harness.fork.continuations import Continuations, Start
 from clew.store import Run
-from clew.store.run import span
+from clew.store.run import pace
 
 CLIFF, POTENTIAL, GAIN = "cliff", "potential", "gain"
 LISTED = 20  # next tokens that entropy is summed over, as in the source
@@ -96,18 +96,16 @@ class Survey:
 
     def cost(self) -> dict[str, float]:
         """Continuations of the first batch still to be made, the tokens they take if each is as long as what the run
-        went on with, US dollars and seconds at what the runs took per token (0 where that is not recorded). The fresh
-        batch comes on top."""
+        went on with, US dollars and seconds at what the runs took per token (0 where that is not recorded; see
+        ``pace``). The fresh batch comes on top."""
         n = {s: self.of[s.run].missing("screen", [s], self.search.n) for s in self.starts}
         tokens = sum(count * self.left[s] for s, count in n.items())
         spent, used = sum(run.cost for run in self.runs), sum(run.tokens for run in self.runs)
-        calls = [call for run in self.runs for call in run.calls]
-        took = min(span(calls), sum(call.seconds for call in calls))  # runs made side by side, or with pauses between
         return {
             "continuations": sum(n.values()),
             "tokens": tokens,
             "dollars": tokens * spent / used if used else 0.0,
-            "seconds": tokens * took / used if used else 0.0,
+            "seconds": tokens * pace(self.runs),
             "each flagged": 2 * self.search.fresh if self.search.detector == "mended" else 0,
         }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from clew.audit.compaction.structural import RULE, Oracle
 from clew.core.aio import run_sync
 from clew.core.protocols import Model
+from clew.core.values import Sampling
 from clew.models.contract import request
 
 
@@ -18,20 +19,20 @@ class Asking:
         ModelError: as the model raised it.
     """
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, sampling: Sampling | None = None) -> None:
+        self.model, self.sampling = model, sampling or Sampling()
 
     def __call__(self, text: str) -> str:
-        return run_sync(self.model.complete(request(self.model, text))).message.text
+        return run_sync(self.model.complete(request(self.model, text, sampling=self.sampling))).message.text
 
-    def summariser(self) -> Oracle:
+    def summariser(self, rule: str = RULE) -> Oracle:
         """One that notes what it was shown, as the oracle does, and writes what the model writes."""
-        return _Noting(self)
+        return _Noting(self, rule)
 
 
 class _Noting(Oracle):
-    def __init__(self, write: Callable[[str], str]) -> None:
-        super().__init__(RULE)
+    def __init__(self, write: Callable[[str], str], rule: str) -> None:
+        super().__init__(rule)
         self.write = write
 
     def __call__(self, text: str) -> str:

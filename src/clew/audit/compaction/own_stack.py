@@ -18,6 +18,7 @@ from clew.core.values import Message
 from clew.harness.context.pins import MESSAGES, Pins
 from clew.harness.loading import load_agent
 from clew.models.dialects import chat
+from clew.models.dialects.foreign import neutral
 
 NEEDS = (
     "It is called as compact(messages, budget, summarise): messages in OpenAI's format, a number of tokens, and a "
@@ -27,16 +28,19 @@ Function = Callable[[list[dict[str, Any]], int, Summary], Any]
 
 
 class OwnSession:
-    """One conversation. The function sees all that it left of the last request, and what was said since."""
+    """One conversation. The function sees all that it left of the last request, and what was said since.
+
+    ``wrote``: it has given a text that it was not given: a summary of its own, where ``summarise`` was not called.
+    """
 
     form = MESSAGES
 
     def __init__(self, name: str, function: Function, budget: int, summary: Summary, pins: Pins | None) -> None:
         self.name, self.function, self.budget, self.summary, self.pins = name, function, budget, summary, pins
-        self.held = list[Message]()
+        self.held, self.wrote = list[Message](), False
 
     def feed(self, messages: Sequence[Message]) -> list[Message]:
-        asked = chat.messages_to_wire([*self.held, *messages])
+        asked = chat.messages_to_wire(neutral([*self.held, *messages], chat.NAME, named=True))
         try:
             given = self.function(asked, self.budget, self.summary)
             if inspect.isawaitable(given):
@@ -49,6 +53,8 @@ class OwnSession:
             self.held = chat.messages_from_wire(list(given))
         except (TypeError, ClewError) as error:
             raise BadInput(f"{self.name} gave {ascii(given)[:60]}, no list of messages", remedy=NEEDS) from error
+        known = {str(message.get("content")) for message in asked}
+        self.wrote |= any(str(message["content"]) not in known for message in chat.messages_to_wire(self.held))
         return self.held if self.pins is None else self.pins.apply(self.held)
 
 

@@ -2,7 +2,8 @@
 
 ``clew audit decay RUNS --rule`` calls it. A history is what the agent was about to be asked with before its last reply.
 The budget is a share of it, and the summariser an oracle, which repeats the rule whenever it reads the rule: what is
-lost was cut away by the stack. It must never ask a model, nor count a run that was never told the rule.
+lost was cut away by the stack. Where a model writes the summaries, what was lost after it had seen the rule is its own
+doing. It must never count a run that was never told the rule, nor a history that the stack left as it was.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import NamedTuple
 
 from clew.audit.compaction.own_stack import stack as stack_of
 from clew.audit.compaction.stacks import Session
-from clew.audit.compaction.structural import Oracle
+from clew.audit.compaction.structural import Oracle, cause
 from clew.audit.design import rate
+from clew.core.comparisons import Comparisons
 from clew.core.records import Report
 from clew.core.values import Message
 from clew.harness.context.compaction import size
@@ -34,10 +36,12 @@ class History(NamedTuple):
 class Survival:
     """One rule in one stack.
 
-    kept, pinned: share of the runs whose next request still holds the rule word for word, without a pin and with it;
-    None where the stack gave up in every run. unseen, later: runs that lost it before the summariser saw it, or after.
-    torn: runs left with a tool's result without its call, or a call without its result. failed: runs in which the stack
-    gave up. worst: a run that lost it, the longest; empty where none did.
+    kept, pinned: share of the compacted runs whose next request still holds the rule word for word, without a pin and
+    with it; None where no run was compacted. unseen, later: runs that lost it before the summariser saw it, or after.
+    unknown: runs in which a stack of the user's own lost it and wrote a summary without asking for one, so that nobody
+    knows whether it had seen the rule. torn: runs left with a tool's result without its call, or a call without its
+    result. failed: runs in which the stack gave up. whole: runs whose history the stack left as it was. worst: a run
+    that lost it, the longest; empty where none did.
     """
 
     stack: str
@@ -47,9 +51,18 @@ class Survival:
     pinned: Report | None
     unseen: int
     later: int
+    unknown: int
     torn: int
     failed: int
+    whole: int
     worst: str
+
+    @property
+    def checks(self) -> Comparisons:
+        """The histories, of which those could have lost the rule that were compacted."""
+        n = self.kept.n if self.kept is not None else 0
+        why = "the stack gave up in each" if self.failed and not self.whole else "the stack left each as it was"
+        return Comparisons("histories", n + self.whole + self.failed, n, why_not=f"{why}, so none could lose the rule")
 
 
 def histories(runs: Iterable[Run], rule: str) -> tuple[list[History], Counter[str]]:
@@ -70,7 +83,12 @@ def histories(runs: Iterable[Run], rule: str) -> tuple[list[History], Counter[st
 
 
 def survival(
-    name: str, rule: str, told: Sequence[History], share: float, each: Callable[[], None] = lambda: None
+    name: str,
+    rule: str,
+    told: Sequence[History],
+    share: float,
+    each: Callable[[], None] = lambda: None,
+    summariser: Callable[[str], Oracle] = Oracle,
 ) -> Survival:
     """One stack over histories that hold the rule; at least one.
 
@@ -78,37 +96,45 @@ def survival(
         name: of an installed stack, or ``file.py:function``.
         share: the budget of tokens, as a share of each history.
         each: called after each history.
+        summariser: makes the one of a history, of the rule; default: the oracle.
 
     Raises:
         UnknownName: no stack has that name. BadInput: a stack of the user's own failed.
     """
     stack = stack_of(name)
-    kept = pinned = unseen = later = torn = failed = 0
-    lost = list[History]()
+    kept = pinned = torn = failed = whole = 0
+    lost, causes = list[History](), Counter[str]()
     for history in told:
-        budget, oracle = max(1, int(share * size(history.messages))), Oracle(rule)
+        budget, oracle = max(1, int(share * size(history.messages))), summariser(rule)
         try:
-            there, apart = _compacted(stack.open(budget, oracle, None), history, rule)
-            held, _ = _compacted(stack.open(budget, Oracle(rule), Pins([rule])), history, rule)
+            session = stack.open(budget, oracle, None)
+            there, apart, cut = _compacted(session, history, rule)
+            held, _, _ = _compacted(stack.open(budget, summariser(rule), Pins([rule])), history, rule)
         except RuntimeError:  # Inspect gives up where a strategy cannot reach the budget
             failed += 1
         else:
-            kept, pinned = kept + there, pinned + held
+            whole += not cut
+            kept, pinned = kept + (cut and there), pinned + (cut and held)
             torn += apart
-            unseen += not there and not oracle.saw
-            later += not there and oracle.saw
-            if not there:
+            if cut and not there:
                 lost.append(history)
+                causes[cause(session, oracle)] += 1
         each()
-    n = len(told) - failed
+    n = len(told) - failed - whole
     design = f"{n} histories compacted once to {share:.0%} of their length, Wilson interval"
     plain, held_fast = (rate(rule, hits, n, design=design) if n else None for hits in (kept, pinned))
     worst = max(lost, key=lambda history: size(history.messages)).run if lost else ""
-    return Survival(name, stack.version, rule, plain, held_fast, unseen, later, torn, failed, worst)
+    why = (causes["unseen"], causes["later"], causes["unknown"])
+    return Survival(name, stack.version, rule, plain, held_fast, *why, torn, failed, whole, worst)
 
 
-def _compacted(session: Session, history: History, rule: str) -> tuple[bool, bool]:
-    """Whether the next request holds the rule word for word, and whether it has torn messages."""
+def _compacted(session: Session, history: History, rule: str) -> tuple[bool, bool, bool]:
+    """Whether the next request holds the rule word for word, whether it has torn messages, and whether the stack has
+    taken anything away."""
     sent = session.feed(history.messages)
-    there = any(rule in text for message in sent for text in texts_of(message, session.form))
-    return there, bool(orphans(sent, session.form))
+    texts = [text for message in sent for text in texts_of(message, session.form)]
+    there = any(rule in text for text in texts)
+    whole = set(texts)
+    missing = (m.text for m in history.messages if m.text and m.text not in whole)
+    cut = any(not any(said in text for text in texts) for said in missing)
+    return there, bool(orphans(sent, session.form)), cut

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from clew.audit.compaction.own_stack import stack as stack_of
-from clew.audit.compaction.stacks import Stack
+from clew.audit.compaction.stacks import Session, Stack
+from clew.core.comparisons import Comparisons
 from clew.core.values import Message, ToolCall
 from clew.harness.context.compaction import CHARACTERS
 from clew.harness.context.pins import TAG, Form, Pins, orphans, texts_of
@@ -43,7 +44,8 @@ class Cell(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one feed led to. torn: messages without their partner in what the model is sent. blocks, tokens: of pins,
-    and estimated tokens of the block. error: the stack gave up, and why."""
+    and estimated tokens of the block. error: the stack gave up, and why. cut: the stack has taken something away.
+    unknown: a stack of the user's own wrote a summary itself, so that ``seen`` says nothing."""
 
     stack: str
     cell: Cell
@@ -55,6 +57,8 @@ class Outcome:
     blocks: int = 0
     tokens: int = 0
     error: str = ""
+    cut: bool = True
+    unknown: bool = False
 
 
 class Oracle:
@@ -68,6 +72,14 @@ class Oracle:
         found = self.rule in text
         self.saw |= found
         return "Routine work was asked for and done." + (f" {self.rule}" if found else "")
+
+
+def cause(session: Session, oracle: Oracle) -> Literal["unseen", "later", "unknown"]:
+    """Where a rule was lost: before the summariser saw it, or after; not known where a stack of the user's own wrote a
+    text itself, and asked for none."""
+    if not oracle.calls and getattr(session, "wrote", False):
+        return "unknown"
+    return "later" if oracle.saw else "unseen"
 
 
 def cells(
@@ -132,7 +144,7 @@ def follow(
     """One cell through its generations: every further feed is a budget's worth of routine work and a little more."""
     oracle = summariser()
     session = stack.open(budget, oracle, pins)
-    fed = first_feed(cell, budget)
+    fed, given = first_feed(cell, budget), 0
     for generation in range(1, generations + 1):
         try:
             sent = session.feed(fed)
@@ -141,7 +153,10 @@ def follow(
                 stack.name, cell, generation, oracle.saw, oracle.calls, False, error=str(error).split("\n")[0]
             )
             return
-        yield _outcome(stack, cell, generation, oracle, sent, session.form, pins)
+        given += sum(len(message.text) for message in fed)
+        found = _outcome(stack, cell, generation, oracle, sent, session.form, pins)
+        left = sum(len(text) for message in sent for text in texts_of(message, session.form))
+        yield replace(found, cut=left < given, unknown=cause(session, oracle) == "unknown")
         fed = [m for unit in filler(1.1 * budget, cell.mix, 1000 * generation) for m in unit]
 
 
@@ -191,7 +206,8 @@ def survey(
 class Finding:
     """A stack over the grid: in how many (cell, generation) pairs the rule was still there, and where it was lost.
 
-    lost: pairs in which the summariser never saw the rule (``unseen``) or saw it once and not again (``later``).
+    lost: pairs in which the summariser never saw the rule (``unseen``) or saw it once and not again (``later``), or in
+    which a stack of the user's own wrote a summary itself (``unknown``). cut: pairs in which something was taken away.
     worst: the values of the grid's settings under which most was lost, as text. torn: pairs with torn tool messages.
     """
 
@@ -201,9 +217,17 @@ class Finding:
     kept: int
     unseen: int
     later: int
+    unknown: int
     failed: int
     torn: int
+    cut: int
     worst: str
+
+    @property
+    def checks(self) -> Comparisons:
+        """The requests, of which those could have lost the rule from which something was taken away."""
+        why = "it gave up in each" if self.failed == self.n else "it left each history as it was"
+        return Comparisons("requests", self.n, self.cut, why_not=f"{why}, so that nothing could lose the rule")
 
     @property
     def share(self) -> float:
@@ -231,10 +255,12 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
                 stack_of(name).version,
                 len(mine),
                 sum(o.kept for o in mine),
-                sum(not o.seen for o in lost),
-                sum(o.seen for o in lost),
+                sum(not o.seen and not o.unknown for o in lost),
+                sum(o.seen and not o.unknown for o in lost),
+                sum(o.unknown for o in lost),
                 sum(bool(o.error) for o in mine),
                 sum(o.torn > 0 for o in mine),
+                sum(o.cut and not o.error for o in mine),
                 worst,
             )
         )
@@ -242,18 +268,23 @@ def findings(outcomes: Sequence[Outcome]) -> list[Finding]:
 
 
 def verdicts(found: Sequence[Finding], pinned: Sequence[Finding] = ()) -> list[str]:
-    """A sentence for each stack that lost the rule: how often, where most, and what the measured lines save.
+    """A sentence for each stack that lost the rule: how often, where most, and what the measured lines save; and for
+    each that was not tested, because it took nothing away.
 
     Args:
         pinned: the same stacks with the rule pinned.
     """
     by_name, pins, out = {f.stack: f for f in found}, {f.stack: f for f in pinned}, []
     for f in found:
+        name = " ".join([f.stack, f.version]).strip()
+        if not f.checks.tested:
+            out.append(f"{name}: {f.checks.verdict('')}.")
         if f.kept + f.failed == f.n:
             continue
-        how = "before any summariser saw it" if f.unseen >= f.later else "after a summariser had seen it"
-        name = " ".join([f.stack, f.version]).strip()
-        said = [f"{name} loses the rule in {_lost(f)}, mostly {how} (worst: {f.worst})"]
+        how = "mostly before any summariser saw it" if f.unseen >= f.later else "mostly after a summariser had seen it"
+        if f.unknown > max(f.unseen, f.later):
+            how = "by a summariser of its own, the cause not known"
+        said = [f"{name} loses the rule in {_lost(f)}, {how} (worst: {f.worst})"]
         for other in by_name:
             if stack_of(other).saves == f.stack:
                 said.append(f"with {stack_of(other).settings} in {_lost(by_name[other])}")
@@ -264,4 +295,4 @@ def verdicts(found: Sequence[Finding], pinned: Sequence[Finding] = ()) -> list[s
 
 
 def _lost(f: Finding) -> str:
-    return f"{f.unseen + f.later} of {f.n - f.failed} requests"
+    return f"{f.unseen + f.later + f.unknown} of {f.n - f.failed} requests"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from clew.audit.diff.crosscoder import Crosscoder, Design, Kind
 from clew.audit.diff.features import Latents, latents
 from clew.audit.diff.sparse_code import Active
+from clew.core.errors import check_choice
 from clew.core.keys import derive
 from clew.fit.small import Course, Step, fit
 
@@ -62,6 +63,10 @@ class Learning:
     dead: int = 200
     aux: float = 1 / 32
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, get_args(Method))
+        check_choice("penalty", self.penalty, ("visible", "exclusive"))
 
     def design(self, width: int) -> Design:
         """The crosscoder that is fitted first."""

@@ -33,7 +33,7 @@ from clew.audit.diff.steering import Direction, Effect, Trial, Way, written
 from clew.audit.diff.subjects import I64, Subject
 from clew.audit.diff.without_features import by_words, told_so
 from clew.core.comparisons import Comparisons
-from clew.core.errors import BadInput
+from clew.core.errors import BadInput, check_choice
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taps
 from clew.core.values import F32
@@ -58,6 +58,9 @@ class Plan:
     random: int = 50
     anyway: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("way", self.way, ("auto", "raise", "remove"))
 
     def cost(self, prompts: int, single: bool, told: bool = False) -> int:
         """Replies, or runs, at most."""

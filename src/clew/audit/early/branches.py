@@ -16,7 +16,7 @@ from clew.audit.early.curves import I64, Draws
 from clew.audit.early.thinking import Trace, closing
 from clew.core.errors import BadInput
 from clew.harness.fork.continuations import Continuations, Samples, Start
-from clew.store.run import span
+from clew.store.run import pace
 
 Arm = Literal["resampled", "forced", "swapped", "cuts"]
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -146,16 +146,14 @@ class Arms:
                 count, tokens = count + missing, tokens + missing * max(after, 1)
         runs = [one.run for one in self.traces]
         spent, used = sum(run.cost for run in runs), sum(run.tokens for run in runs)
-        calls = [call for run in runs for call in run.calls]
-        took = min(span(calls), sum(call.seconds for call in calls)) if calls else 0.0
-        each = 1 / used if used else 0.0
-        seconds = tokens * took * each
+        rate, each = pace(runs), 1 / used if used else 0.0
+        seconds = tokens * rate
         return {
             "continuations": count,
             "tokens": tokens,
             "dollars": tokens * spent * each,
             "seconds": seconds,
-            "most_seconds": max(seconds, count * took / len(runs)),
+            "most_seconds": max(seconds, count * rate * used / len(runs)),
         }
 
     def sample(self, saving: bool = False, told: Told = None) -> dict[Arm, dict[Start, Samples]]:

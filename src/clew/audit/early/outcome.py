@@ -30,6 +30,10 @@ class Shown:
     def name(self) -> str:
         return str(self.behaviour)
 
+    @property
+    def alone(self) -> bool:
+        return True
+
     def of(self, runs: Sequence[Run], since: Sequence[int]) -> list[float | None]:
         """1 or 0 for each run; None where model, world or agent failed."""
         found: dict[str, bool] = {}
@@ -49,6 +53,10 @@ class Voted:
     @property
     def name(self) -> str:
         return f"{self.rule} of {', '.join(f'{own.name} {own.version}' for own in self.judges)}"
+
+    @property
+    def alone(self) -> bool:
+        return self.rule != "dawid-skene"  # it weighs judges by all runs together
 
     def given(self, runs: Sequence[Run]) -> np.ndarray:
         """Votes, float64 [runs, judges]; NaN where a judge could not tell. What a judge said before is not asked again.

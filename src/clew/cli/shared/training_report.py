@@ -50,7 +50,9 @@ def worst(store: Keeper, name: str, method: str) -> Run | None:
 
 
 def lowest(run: Run, method: str) -> float | None:
-    values = [a.value for a in run.annotations(method, "call") if a.value is not None]
+    from clew.store.protocol import latest_last
+
+    values = [a.value for a in latest_last(run.annotations(method, "call")) if a.value is not None]
     return min(values, default=None)
 
 

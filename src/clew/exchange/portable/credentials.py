@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from clew.core.keys import encode
@@ -18,6 +18,10 @@ MASK = b"[credential]"
 SHORTEST = 12  # characters of a value of the environment
 PIECE, OVERLAP, MOST = 1 << 20, 1 << 13, 1 << 30  # bytes: of one piece of what is unpacked, kept of it, of all pieces
 NAMED = re.compile(r"API_?KEY|(?<![A-Z])KEYS?(?![A-Z])|TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+# a setting whose text is a credential, by its name; "key" and "tokens" alone name other things
+SETTING = re.compile(
+    r"api_?key|access_?key|private_?key|(?:^|_)(?:token|auth|bearer)$|secret|passw(?:or)?d|credential", re.I
+)
 _SLACK = [b"xox" + kind + b"-" for kind in (b"a", b"b", b"e", b"p", b"r", b"s")]
 _GITHUB = [b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_"]
 _PEM = rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----"
@@ -86,9 +90,19 @@ class Credentials:
             {
                 f"the value of {name}": value
                 for name, value in environment.items()
-                if NAMED.search(name) and len(value) >= SHORTEST and re.fullmatch(r"(?=.*\d)[^\s/][^\s]*", value)
+                if NAMED.search(name) and _lone(value)
             }
         )
+
+    def told(self, settings: Iterable[str]) -> Credentials:
+        """With what settings, each a JSON text, hold under names that say it is secret: of some length, no words."""
+        found = Credentials()
+        values = {value for text in settings for value in secrets(_read(text)) if _lone(value)}
+        found._known = [
+            *self._known,
+            *Credentials({f"a setting of a run ({len(v)} characters)": v for v in values})._known,
+        ]
+        return found
 
     def first(self, data: bytes | str) -> str:
         """What the first credential in a text is; empty where there is none."""
@@ -112,6 +126,45 @@ class Credentials:
         for shape in SHAPES:
             data = shape.pattern.sub(MASK, data) if shape.mark in data else data
         return data.decode("utf-8", "surrogatepass")
+
+
+def _lone(value: str) -> bool:
+    """Whether a value can be looked for in other texts: it is long, and neither a word nor a path."""
+    return len(value) >= SHORTEST and re.fullmatch(r"(?=.*\d)[^\s/][^\s]*", value) is not None
+
+
+def _read(text: str) -> object:
+    try:
+        return json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return None
+
+
+def secrets(value: object) -> Iterator[str]:
+    """The texts in a JSON value that stand under a name that says they are secret."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if isinstance(inner, str) and inner and SETTING.search(name.replace("-", "_")):
+                yield inner
+            else:
+                yield from secrets(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from secrets(inner)
+
+
+def without_secrets(text: str) -> str:
+    """JSON settings with ``MASK`` in the place of each such text; what is no JSON as it is."""
+    found = {*secrets(_read(text))}
+
+    def clean(value: object, named: bool = False) -> object:
+        if isinstance(value, dict):
+            return {k: clean(v, SETTING.search(k.replace("-", "_")) is not None) for k, v in value.items()}
+        if isinstance(value, list):
+            return [clean(v) for v in value]
+        return MASK.decode() if named and isinstance(value, str) and value else value
+
+    return json.dumps(clean(_read(text)), ensure_ascii=False, sort_keys=True) if found else text
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from clew.core.printable import short
 from clew.exchange.files import replacing
 from clew.exchange.portable import container
 from clew.exchange.portable.credentials import Credentials
-from clew.exchange.portable.scrubbing import scrub
+from clew.exchange.portable.scrubbing import scrub, settings_of
 from clew.serve import noted_files
 from clew.store import Keeper, MemoryStore
 from clew.store.bundles.chosen import bundle
@@ -64,6 +64,8 @@ def pack(
     members = bundle(copy, store, chosen, () if shelf is not None else (noted_files.METHOD,))
     noted = copy.annotations(None, noted_files.METHOD)
     trees = noted_files.trees(copy)
+    rows = [copy.row(run) for run in copy.run_ids()]
+    credentials = credentials.told(text for row in rows for text in settings_of(row))
     scrubbed = scrub(copy, credentials)
     gone, objects = dict[str, tuple[str, str]](), 0
     with replacing(path) as beside, tempfile.TemporaryDirectory() as folder:

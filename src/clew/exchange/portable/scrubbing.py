@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from clew.core.records import Call, RunRow
-from clew.exchange.portable.credentials import Credentials
+from clew.exchange.portable.credentials import Credentials, without_secrets
 from clew.store import MemoryStore
 from clew.store.protocol import Burial
 from clew.store.redaction import done, of_known
@@ -56,8 +56,13 @@ def scrub(copy: MemoryStore, credentials: Credentials) -> Scrubbed:
 def _started(row: RunRow, credentials: Credentials) -> RunRow:
     clean = credentials.masked
     row = row._replace(agent=clean(row.agent), taskset=clean(row.taskset), model=clean(row.model), task=clean(row.task))
-    config, meta, settings, changes = map(clean, (row.config, row.meta, row.settings, row.changes))
+    config, meta, settings, changes = (clean(without_secrets(text)) for text in settings_of(row))
     return row._replace(config=config, meta=meta, settings=settings, changes=changes)
+
+
+def settings_of(row: RunRow) -> tuple[str, str, str, str]:
+    """What says how a run was started, each as JSON."""
+    return row.config, row.meta, row.settings, row.changes
 
 
 def _told(copy: MemoryStore, call: Call, credentials: Credentials) -> bool:

@@ -114,6 +114,17 @@ class Session:
             threads.append(again)
 
 
+def _continues(old: object, new: object) -> bool:
+    """Whether a block is an earlier one of the same reply, as it stands later."""
+    if not (isinstance(old, dict) and isinstance(new, dict)) or old.get("type") != new.get("type"):
+        return False
+    if old.get("type") == "tool_use":
+        return bool(old.get("id") == new.get("id"))
+    name = {"text": "text", "thinking": "thinking"}.get(str(old.get("type")), "")
+    said, now = old.get(name), new.get(name)
+    return now.startswith(said) if isinstance(said, str) and isinstance(now, str) else bool(old == new)
+
+
 class Thread(Talk):
     """One conversation; replies are put together from their blocks."""
 
@@ -153,8 +164,8 @@ class Thread(Talk):
     def _reply(self, message: Json, data: Json, at: float) -> None:
         if message.get("model") == MADE_UP or data.get("isApiErrorMessage") is True:
             return
-        content = message["content"]
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        said = message["content"]
+        blocks = [{"type": "text", "text": said}] if isinstance(said, str) else list(said)
         anthropic.messages_from_wire([{"role": "assistant", "content": blocks}])  # raises where it is none
         if not blocks:
             return
@@ -164,7 +175,10 @@ class Thread(Talk):
         place, meter = self._took.get(id, (len(self._turns), Meter(started=self._last or at)))
         if place == len(self._turns):
             self._turns.append({"role": "assistant", "content": []})
-        self._turns[place]["content"] += blocks
+        content = self._turns[place]["content"]
+        if len(blocks) >= len(content) and all(map(_continues, content, blocks)):
+            content.clear()  # the line shows the reply as it stands by now
+        content += blocks
         model = message.get("model")
         took = max(at - meter.started, 0.0) if at and meter.started else 0.0
         name = model if isinstance(model, str) else meter.model

@@ -7,6 +7,8 @@ same fork in the run's own store, so that a sample can be looked at and followed
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -30,7 +32,8 @@ from clew.store.run import sampled
 
 METHOD = "potential"
 SPELT = 200  # characters of a tail that are written out in the name of a place
-TOGETHER = 2048  # continuations made before their outcomes are written down
+TOGETHER = 2048  # continuations under way at once
+EVERY = 2.0  # seconds between two writings of the outcomes that came: what an interruption can cost
 
 
 class Start(NamedTuple):
@@ -57,11 +60,14 @@ class Start(NamedTuple):
 class Outcome(Protocol):
     """What is asked of runs that have ended, in place of the reward: 1, 0, or None where it cannot be told.
 
-    ``name`` says all that its values hang on. ``since`` is the Call from which each run is a continuation.
+    ``name`` says all that its values hang on. ``alone``: the value of a run does not hang on the runs beside which it
+    is asked for. ``since`` is the Call from which each run is a continuation.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def alone(self) -> bool: ...
     def of(self, runs: Sequence[Run], since: Sequence[int]) -> Sequence[float | None]: ...
 
 
@@ -146,44 +152,56 @@ class Continuations:
             found, spent = store.outcomes(method, str(start)), store.outcomes(method + "/tokens", str(start))
         except UnknownName:
             return None
-        n = min(len(found.seeds), len(spent.seeds))  # a kill between the two leaves the second short
-        return Samples(found.seeds[:n], found.outcomes[:n], spent.outcomes[:n], found.costs[:n])
+        decoded = dict(zip(spent.seeds.tolist(), spent.outcomes.tolist(), strict=True))
+        there = np.array([seed in decoded for seed in found.seeds.tolist()], bool)  # a kill may come between the two
+        tokens = np.array([decoded[seed] for seed in found.seeds[there].tolist()], np.float32)
+        return Samples(found.seeds[there], found.outcomes[there], tokens, found.costs[there])
 
     def missing(self, stage: str, starts: Sequence[Start], n: int) -> int:
         """How many continuations ``sample`` would make."""
-        have = [self.kept(stage, start) for start in dict.fromkeys(starts)]
-        return sum(n - min(n, len(x.seeds) if x else 0) for x in have)
+        return sum(len(seeds) for _, seeds in self._todo(stage, starts, n, {}))
+
+    def _seeds(self, stage: str, start: Start, n: int) -> list[int]:
+        root = derive(self.seed, stage, str(start))
+        return [derive(root, i) for i in range(n)]
+
+    def _todo(
+        self, stage: str, starts: Sequence[Start], n: int, have: dict[Start, Samples]
+    ) -> list[tuple[Start, list[int]]]:
+        """The seeds of each place that are still to be run; what the store has goes into ``have``."""
+        todo = list[tuple[Start, list[int]]]()
+        for start in dict.fromkeys(starts):
+            known = self.kept(stage, start)
+            if known is not None:
+                have[start] = known
+            there = set(known.seeds.tolist()) if known is not None else set()
+            if missing := [seed for seed in self._seeds(stage, start, n) if seed not in there]:
+                todo.append((start, missing))
+        return todo
 
     def sample(
         self, stage: str, starts: Sequence[Start], n: int, on_samples: Callable[[int], None] | None = None
     ) -> dict[Start, Samples]:
-        """The first ``n`` samples of each place; those that are missing are made, and written down place by place.
+        """The first ``n`` samples of each place; those that are missing are made, and written down as they come.
 
         Raises:
             BadInput, CannotRestore: a run cannot be continued there; nothing is sampled then.
             ModelError: every continuation of a place ended in a failure of the model.
         """
         have: dict[Start, Samples] = {}
-        todo: list[tuple[Start, list[int]]] = []
-        for start in dict.fromkeys(starts):
-            known = self.kept(stage, start)
-            count = min(n, len(known.seeds)) if known else 0
-            if known:
-                have[start] = Samples(*(x[:n] for x in known))
-            if count < n:
-                root = derive(self.seed, stage, str(start))
-                todo.append((start, [derive(root, i) for i in range(count, n)]))
+        todo = self._todo(stage, starts, n, have)
         if todo:
             run_sync(self._probe([start for start, _ in todo]))
+
+        def keep(start: Start, new: Samples) -> None:
+            have[start] = _merged(have.get(start), new, self._seeds(stage, start, n))
+            self._keep(stage, start, have[start])
+            if on_samples is not None:
+                on_samples(len(new.seeds))
+
         for portion in _portions(todo):
-            made = run_sync(self._make(portion))
-            for start, new in made.items():
-                old = have.get(start)
-                have[start] = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old else new
-                self._keep(stage, start, have[start])
-                if on_samples is not None:
-                    on_samples(len(new.seeds))
-        return {start: have[start] for start in starts}
+            run_sync(self._make(portion, keep))
+        return {start: _first(have[start], self._seeds(stage, start, n)) for start in starts}
 
     def promote(self, start: Start, seed: int) -> Run:
         """The sample of that seed as a run: the same fork, made in the runner's own store."""
@@ -214,29 +232,51 @@ class Continuations:
                 if world is not None:
                     world.close()
 
-    async def _make(self, portion: Sequence[tuple[Start, list[int]]]) -> dict[Start, Samples]:
-        """Fork and run on, in a store of memory that is thrown away."""
+    async def _make(self, portion: Sequence[tuple[Start, list[int]]], keep: Callable[[Start, Samples], None]) -> None:
+        """Fork and run on, in a store of memory that is thrown away; outcomes are kept as they come."""
         limit = self.judge_seconds
         aside = replace(self.spec, store=MemoryStore(), judge_seconds=limit, judge_thread=limit is not None)
-        for run in dict.fromkeys(start.run for start, _ in portion):
-            copy_run(aside.store, self.spec.store, run)
+        for name in dict.fromkeys(start.run for start, _ in portion):
+            copy_run(aside.store, self.spec.store, name)
         work: list[Prepared] = []
-        ids: dict[Start, list[str]] = {}
+        forks: dict[str, tuple[Start, int]] = {}
         for start, seeds in portion:
             view = Run(aside.store, start.run)
             seq, changes = _planned(view, start, self.taps, self.told)
             task, shared = aside.task_of(view.row), aside.store.calls(view.id, 0, seq)
-            rows = [fork_row(view, seq, changes, seed, 0, group="") for seed in seeds]
-            ids[start] = [row.id for row in rows]
-            for row in rows:
+            for seed in seeds:
+                row = fork_row(view, seq, changes, seed, 0, group="")
+                forks[row.id] = (start, seed)
                 aside.store.put_run(row)
                 work.append(Prepared(row, task, shared))
+        alone = self.outcome is None or self.outcome.alone
+        waiting, failed, written = dict[str, Run](), dict[str, Run](), time.monotonic()
         async with aclosing(driven(self.runner.executor, aside, work)) as runs:
-            ended = {run.id: run async for run in runs}
-        told = self._outcomes([(ended[i], start.seq) for start, _ in portion for i in ids[start]])
-        found = {start: _samples(start, seeds, [ended[i] for i in ids[start]], told) for start, seeds in portion}
+            async for run in runs:
+                (failed if run.stop is StopReason.MODEL_ERROR else waiting)[run.id] = run
+                if alone and time.monotonic() - written >= EVERY:
+                    self._write(forks, waiting, keep)
+                    waiting, written = {}, time.monotonic()
+        by_start = Counter(forks[name][0] for name in failed)
+        lost = {start for start, seeds in portion if by_start[start] == len(seeds)}
+        told = {name: one for name, one in failed.items() if forks[name][0] not in lost}
+        self._write(forks, waiting | told, keep)
+        for name, one in failed.items():
+            if (start := forks[name][0]) in lost:
+                raise ModelError(f"all {by_start[start]} continuations failed: {one.calls[-1].error}", at=str(start))
         aside.store.close()
-        return found
+
+    def _write(
+        self, forks: Mapping[str, tuple[Start, int]], ended: Mapping[str, Run], keep: Callable[[Start, Samples], None]
+    ) -> None:
+        """Keep the outcomes of forks that ended, place by place."""
+        names = [name for name in forks if name in ended]
+        told = self._outcomes([(ended[name], forks[name][0].seq) for name in names])
+        by_start: dict[Start, list[str]] = {}
+        for name in names:
+            by_start.setdefault(forks[name][0], []).append(name)
+        for start, some in by_start.items():
+            keep(start, _samples([forks[name][1] for name in some], [ended[name] for name in some], told))
 
     def _outcomes(self, ended: Sequence[tuple[Run, int]]) -> dict[str, float | None]:
         """What is kept of each finished continuation, by its id."""
@@ -279,13 +319,25 @@ def _portions(todo: Sequence[tuple[Start, list[int]]]) -> Iterator[list[tuple[St
         yield portion
 
 
-def _samples(start: Start, seeds: Sequence[int], runs: Sequence[Run], told: Mapping[str, float | None]) -> Samples:
+def _samples(seeds: Sequence[int], runs: Sequence[Run], told: Mapping[str, float | None]) -> Samples:
     """Outcomes of finished continuations."""
-    if all(run.stop is StopReason.MODEL_ERROR for run in runs):
-        raise ModelError(f"all {len(runs)} continuations failed: {runs[0].calls[-1].error}", at=str(start))
     own: list[list[Call]] = [run.calls[run.shared :] for run in runs]
     values = [told[run.id] for run in runs]
     outcomes = np.array([np.nan if value is None else value for value in values], np.float32)
     tokens = np.array([sum(map(sampled, calls)) for calls in own], np.float32)
     costs = np.array([sum(c.cost for c in calls) for calls in own], np.float32)
     return Samples(np.array(seeds, np.int64), outcomes, tokens, costs)
+
+
+def _merged(old: Samples | None, new: Samples, seeds: Sequence[int]) -> Samples:
+    """Both, in the order of the plan's ``seeds``; others, of a longer plan, stand last."""
+    every = Samples(*map(np.concatenate, zip(old, new, strict=True))) if old is not None else new
+    place = {seed: i for i, seed in enumerate(seeds)}
+    order = np.argsort([place.get(seed, len(place)) for seed in every.seeds.tolist()], kind="stable")
+    return Samples(*(column[order] for column in every))
+
+
+def _first(every: Samples, seeds: Sequence[int]) -> Samples:
+    """Those of some seeds, in their order."""
+    place = {seed: i for i, seed in enumerate(every.seeds.tolist())}
+    return Samples(*(column[[place[seed] for seed in seeds]] for column in every))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from clew.core.aio import shut
 from clew.core.errors import (
     BadInput,
     ContextOverflow,
@@ -164,18 +165,17 @@ async def finish(spec: RunSpec, state: RunState, task: Task) -> None:
     """Run the agent to its end and record why it ended."""
     work = asyncio.ensure_future(conduct(spec, state, task))
     try:
-        if state.tape is not None:
-            await lifecycle.watch(work, state)
-        await asyncio.wait({work})  # cancelled here, nothing of the agent is cancelled before ``closing`` is set
+        stopped = await lifecycle.watch(work, state) if state.tape is not None else None
+        stopped = stopped or await lifecycle.in_time(work, state)
         if state.lost is not None:
             raise state.lost
-        reason, error = work.result()
+        reason, error = (stopped, "") if stopped is not None else work.result()
     except BaseException:
         lifecycle.leave(state)
-        work.cancel()
         for child in state.children:
             child.cancel()
-        await asyncio.gather(work, *state.children, return_exceptions=True)
+        await shut({work})
+        await asyncio.gather(*state.children, return_exceptions=True)
         raise
     lifecycle.end(state, reason, error)
     if state.children:
@@ -212,6 +212,10 @@ def _reason(state: RunState, error: BaseException) -> tuple[StopReason, str]:
         return StopReason.WORLD_ERROR, str(error)
     if isinstance(error, asyncio.CancelledError) and state.row.id in state.dispatch.unwanted:
         return StopReason.CANCELLED, ""
+    if isinstance(error, asyncio.CancelledError | GeneratorExit) and state.stopped is not None:
+        return state.stopped, ""
+    if isinstance(error, SystemExit | GeneratorExit):  # it would end the process, and every other run with it
+        return StopReason.AGENT_ERROR, f"{type(error).__name__}: the agent called for the end of the process ({error})"
     if isinstance(error, (ReplayError, StoreError, UnknownName)) or not isinstance(error, Exception):
         raise error from None
     return StopReason.AGENT_ERROR, "".join(traceback.format_exception(error)[-4:]).strip()

@@ -16,7 +16,8 @@ import heapq
 import inspect
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -24,6 +25,7 @@ from typing import Any, TypeVar, cast
 from clew.core.records import Call, Cursor, RunRow
 
 T = TypeVar("T")
+Work = Coroutine[Any, Any, Any] | Generator[Any, None, Any]  # what a task runs
 _mine: ContextVar[Timers | None] = ContextVar("timers", default=None)
 SETTLED = 20  # passes of the loop in which an agent does nothing, after which it has settled
 RESTLESS = 2000  # passes after which an event comes to an agent that never settles
@@ -200,9 +202,44 @@ def outside(loop: asyncio.AbstractEventLoop, work: Awaitable[T]) -> asyncio.Futu
     return loop.create_task(work, context=context)
 
 
+class Contained(Coroutine[Any, Any, T]):
+    """A coroutine of an agent's task. A SystemExit that leaves it would end the event loop, and every run with it: it
+    becomes an error of the task. ``asyncio`` asks no more of a coroutine than these three methods."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return (yield from self._work.__await__())
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._work, name)  # cr_frame and the like, for tracebacks
+
+    def send(self, value: object) -> object:
+        with _contained():
+            return self._work.send(value)
+
+    def throw(self, *raised: Any) -> object:
+        with _contained():
+            return self._work.throw(*raised)
+
+    def close(self) -> None:
+        self._work.close()
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    try:
+        yield
+    except SystemExit as error:
+        raise RuntimeError(f"SystemExit: a task of the agent called for the end of the process ({error})") from error
+
+
 def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """Let the loop ask, at each timer that is set and where its clock is read, whether the task that does so is an
-    agent's. Gives its clock as all others read it."""
+    agent's, and contain the tasks that one begins. Gives its clock as all others read it."""
     own: Any = loop
     if not isinstance(loop, asyncio.BaseEventLoop):
         return loop.time  # a loop that is not Python's own keeps its timers to itself
@@ -226,5 +263,15 @@ def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
             return at(clock() + delay, callback, *args, context=context)
         return mine.take(delay, callback, args, context or copy_context())
 
+    make = loop.get_task_factory()
+
+    def task_of(loop: asyncio.AbstractEventLoop, work: Work, **how: Any) -> asyncio.Future[Any]:
+        context = how.get("context")
+        mine = _mine.get() if context is None else context.get(_mine)
+        if mine is not None and asyncio.iscoroutine(work):
+            work = Contained(work)
+        return make(loop, work, **how) if make is not None else asyncio.Task(work, loop=loop, **how)
+
+    loop.set_task_factory(task_of)
     own.call_at, own.call_later, own.time, own._clew_clock = call_at, call_later, time, clock
     return clock

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from clew.core.aio import shut
 from clew.core.errors import ReplayDiverged, WorldError
 from clew.core.keys import REQUEST, digest, encode
 from clew.core.legality import issue_key
@@ -28,6 +29,7 @@ INSIDE = (StopReason.DONE, StopReason.RETURNED, StopReason.CONTEXT_FULL, StopRea
 
 PATIENCE = 2.0  # seconds an agent may be idle while recorded results wait, before the replay is called diverged
 PASSES = 200  # of the loop in which nothing happens, after which an agent counts as idle
+LATE = 1.0  # seconds past its time limit after which an agent that issues nothing is cancelled
 PAUSE = 0.02  # seconds that an agent is idle before a timer of its own is fired, where the record gives something up
 
 
@@ -114,9 +116,11 @@ def _last(error: str) -> str:
     return (lines or [error])[-1][:300]
 
 
-async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> None:
+async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> StopReason | None:
     """While the record is followed, see that it goes on. An idle agent waits for a timer of its own, or to be
     cancelled as it was; one that waits for neither has diverged.
+
+    Gives what ``in_time`` gives, of a run whose time was over while its agent waited for something else than effects.
 
     Raises:
         ReplayDiverged: nothing can be handed over and the agent asks for nothing, or it cancels what had answered.
@@ -133,6 +137,8 @@ async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -
         if state.lost is not None:
             raise state.lost
         quiet = time.monotonic() - since if idle > PASSES else 0.0
+        if quiet > PAUSE and tape.outlasted(state.seq):
+            return await stop(work, state)
         given_up = tape.pending and tape.order[tape.position].error == GIVEN_UP
         if quiet > min(PAUSE if given_up else 10 * PAUSE, timers.wait) and timers.fire():
             continue
@@ -143,6 +149,27 @@ async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -
             state.dispatch.end(state.row.id)
         elif quiet > PATIENCE:
             raise _stuck(state, tape)
+    return None
+
+
+async def in_time(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> StopReason | None:
+    """Wait for the agent; one that is busy with something else than effects when its time is over is cancelled.
+
+    Gives TIME_LIMIT where the agent did not even end when cancelled, None where ``work`` has its result.
+    """
+    while not work.done():
+        left = state.budget.deadline()
+        # Cancelled here, nothing of the agent is cancelled before ``closing`` is set.
+        await asyncio.wait({work}, timeout=None if left is None else left + LATE)
+        if not work.done() and state.budget.deadline() == 0:
+            return await stop(work, state)
+    return None
+
+
+async def stop(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> StopReason | None:
+    """Cancel an agent whose time is over; give TIME_LIMIT where it did not end by itself then."""
+    state.stopped = state.stopped or StopReason.TIME_LIMIT
+    return None if await shut({work}) else state.stopped
 
 
 def _stuck(state: RunState, tape: Tape) -> ReplayDiverged:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
-from clew.core.errors import ClewError, ReplayDiverged, ReplayError, StoreError, UnknownName
+from clew.core.errors import BadInput, ClewError, ReplayDiverged, ReplayError, StoreError, UnknownName
 from clew.core.legality import call_key, issue_key
 from clew.core.protocols import Model, World
 from clew.core.records import Annotation, Call, CallKind, Intervention, Node, RunRow, changed
@@ -124,7 +124,13 @@ class RunState:
         Raises:
             Stop: a limit is reached, or was when this was recorded.
             ReplayDiverged: the record has another request here, or its end.
+            BadInput: another event loop than that of the agent asks.
         """
+        if asyncio.get_running_loop() is not self.dispatch.loop:
+            raise BadInput(
+                f"{what} was issued on another event loop than the one that runs the agent",
+                remedy="In a thread, use asyncio.run_coroutine_threadsafe(..., loop) with the agent's own loop.",
+            )
         if self.over or self.closing or self.stopped is not None:
             raise Stop(self.ended or self.stopped or StopReason.RETURNED)
         tape = self.tape

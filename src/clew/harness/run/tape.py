@@ -130,6 +130,11 @@ class Tape:
         last = self.calls[max(self.calls)] if self.calls else None
         return last is not None and last.kind == "end" and last.action == StopReason.CANCELLED
 
+    def outlasted(self, issued: int) -> bool:
+        """Whether all that is left of the record, now that ``issued`` Calls have been issued, is that time was over."""
+        last = self._at(issued)
+        return not self.pending and last is not None and last.kind == "end" and last.action == StopReason.TIME_LIMIT
+
     def known(self, run: str) -> list[Call]:
         """What is known of the world when ``run`` goes live: the recorded Calls, but of intents only its own."""
         return [c for c in self.calls.values() if c.done >= 0 or c.run == run]

@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
 from clew.core.errors import BadRecord
-from clew.core.values import UNSET, Message, Sampling, ToolSpec
+from clew.core.values import UNSET, Message, Sampling, ToolSpec, Usage
 
 Json = dict[str, Any]
 T = TypeVar("T")
+MOST_TOKENS = 1 << 30  # that a server may say it has counted
 
 
 class Asked(NamedTuple):
@@ -226,8 +227,15 @@ def called(tool: Json) -> bool:
 
 
 def count(value: object) -> int:
-    """A number of tokens as a server tells it; 0 for what is none."""
-    return value if type(value) is int and 0 <= value < 1 << 53 else 0
+    """A number of tokens as a server tells it; 0 for what is none, or more than any reply has."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    return whole if type(whole) is int and 0 <= whole < MOST_TOKENS else 0
+
+
+def counted(prompt: object, completion: object, cached: object) -> Usage:
+    """Tokens as a server tells them. A prompt of which more was cached than it has is not counted at all."""
+    read = Usage(count(prompt), count(completion), count(cached))
+    return read if read.cached <= read.prompt else Usage(0, read.completion)
 
 
 def stop_of(value: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from clew.core.values import Completion, Message, ToolCall, ToolSpec, Usage
 from clew.models import dialects
-from clew.models.dialects import Asked, Json, bad, count, images, keep, logprobs, media, restore, tags, text_of
+from clew.models.dialects import Asked, Json, bad, counted, images, keep, logprobs, media, restore, tags, text_of
 from clew.models.dialects.logprobs import Shown
 
 NAME, PATH = "chat", "/chat/completions"
@@ -309,7 +309,7 @@ def usage_to_wire(usage: Usage) -> Json:
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    return Usage(*map(count, (usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)))
+    return counted(usage.get("prompt_tokens"), usage.get("completion_tokens"), cached)
 
 
 def without_nothing(raw: Json) -> Json:
@@ -377,7 +377,7 @@ def _logprobs(choice: Json) -> tuple[np.ndarray | None, list[int] | None]:
     entries = (choice.get("logprobs") or {}).get("content")
     if not entries:
         return None, None
-    values = np.array([e["logprob"] for e in entries], np.float32)
+    values = logprobs.floats([e["logprob"] for e in entries])
     spelt = [str(e.get("token", "")).removeprefix("token_id:") for e in entries]
     named = all(str(e.get("token", "")).startswith("token_id:") for e in entries)
     return values, [int(s) for s in spelt] if named else None

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from clew.core.errors import Refused
 from clew.core.protocols import Renderer
 from clew.core.values import F32, Completion, Inner, Message, Sampling, Usage
 from clew.models.dialects import Json, bad, sampling_from, sampling_to
 from clew.models.dialects.chat import BACK, FINISH, usage_from_wire, usage_to_wire
 from clew.models.dialects.chat import headers as headers
+from clew.models.dialects.logprobs import floats, wrong
 from clew.models.kept import from_lists
 
 NAME, PATH = "completions", "/completions"
@@ -132,7 +131,10 @@ def scores_from_wire(body: Json, ids: Sequence[int], echo: bool) -> F32 | None:
     if not fits or len(values) != len(ids) - 1 or any(not isinstance(v, (int, float)) for v in values):
         what = "the logprobs are not of the tokens that were sent"
         raise bad(what, body, "The server changes the prompt it is given.")
-    return np.array(values, np.float32)
+    scores = floats(values)
+    if why := wrong(scores):
+        raise bad(f"the server gave {why}", why, "Its logprobs cannot be used.")
+    return scores
 
 
 class Stream:
@@ -180,12 +182,12 @@ class Stream:
             remedy = "Serve with vLLM 0.10.2 or later, or leave the renderer out and use the chat dialect."
             raise Refused("the endpoint answered without token ids", remedy=remedy)
         reason = FINISH.get(self.finish, self.finish) if self.finished else "cut"
-        own = np.array(self.logprobs, np.float32) if len(self.logprobs) == len(self.tokens) else None
+        own = floats(self.logprobs) if len(self.logprobs) == len(self.tokens) else None
         cut = len(self.in_law) == len(self.tokens) and bool(self.in_law)  # as `clew serve` tells it
         return Completion(
             Message("assistant", self.text),
             tokens=tuple(self.tokens),
-            logprobs=np.array(self.in_law, np.float32) if cut else own,
+            logprobs=floats(self.in_law) if cut else own,
             plain=own if cut else None,
             kept=from_lists(self.mask, self.tokens) if self.mask else b"",
             finish=reason,

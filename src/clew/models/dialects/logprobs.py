@@ -6,10 +6,27 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from clew.core.values import Completion
+import numpy as np
+
+from clew.core.values import F32, Completion
 
 Shown = Callable[[int], str]  # a token's text
+ABOVE = 1e-3  # as far above 0 as rounding puts the logprob of a certain token
 LEAST = -9999.0  # what OpenAI writes for a chance of nothing, which JSON cannot
+
+
+def floats(values: Sequence[object]) -> F32:
+    """Numbers as an answer has them; those that are too large become infinite. Raises ValueError, TypeError: none."""
+    with np.errstate(over="ignore"):
+        found: F32 = np.array(values, np.float64).astype(np.float32)
+    return found
+
+
+def wrong(values: F32) -> str:
+    """Why these are no logprobs of sampled tokens, in a few words; empty where they can be."""
+    if not np.isfinite(values).all():
+        return f"a logprob of {values[~np.isfinite(values)][0]}"
+    return f"a logprob of {values.max():g}, which is above 0" if (values > ABOVE).any() else ""
 
 
 def spelt(token: int) -> str:
@@ -54,4 +71,4 @@ def columns(
     return {"tokens": texts, "token_logprobs": finite, "top_logprobs": told, "text_offset": offsets}
 
 
-__all__ = ["columns", "entries", "spelt"]
+__all__ = ["columns", "entries", "floats", "spelt", "wrong"]

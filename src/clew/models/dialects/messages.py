@@ -49,13 +49,35 @@ def headers(api_key: str | None) -> dict[str, str]:
 def messages_to_wire(messages: Sequence[Message]) -> list[Json]:
     """Turns; system messages are left to ``request_to_wire``."""
     turns: list[list[Message]] = []
-    for m in messages:
-        joins = m.role in ("tool", "user") and turns and turns[-1][-1].role == "tool" and not _tagged(m).get("apart")
-        if joins:
-            turns[-1].append(m)
-        else:
-            turns.append([m])
+    at = 0
+    while at < len(messages):
+        turns.append(turn_from(messages, at))
+        at += len(turns[-1])
     return [_turn_to_wire(turn) for turn in turns]
+
+
+def turn_from(messages: Sequence[Message], at: int) -> list[Message]:
+    """The messages that share a turn with the one at ``at``, which begins it."""
+    turn = [messages[at]]
+    for m in messages[at + 1 :]:
+        if m.role not in ("tool", "user") or turn[-1].role != "tool" or _tagged(m).get("apart"):
+            break
+        turn.append(m)
+    return turn
+
+
+def parts_of(turn: Sequence[Message]) -> list[list[Any]]:
+    """The images and files that this dialect gave, of each message of a turn; where texts were edited since, all stand
+    with the first."""
+    bare = [m._replace(extra="") for m in turn]
+    change = _tagged(turn[0]).get("turn")
+    raw = cast(Json, apply(_write(bare), change))
+    if not isinstance(raw, dict) or _read(raw) != bare or not isinstance(raw.get("content"), list):
+        return [media(change), *([] for _ in turn[1:])]
+    blocks = [block for block in raw["content"] if isinstance(block, dict)]
+    results = iter([block for block in blocks if block.get("type") == "tool_result"])
+    rest = [block for block in blocks if block.get("type") != "tool_result"]
+    return [media(next(results, None) if m.role == "tool" else rest) for m in turn]
 
 
 def messages_from_wire(raw: Sequence[Json]) -> list[Message]:

@@ -19,7 +19,7 @@ from clew.models.dialects import (
     address,
     bad,
     called,
-    count,
+    counted,
     dumps,
     images,
     keep,
@@ -309,7 +309,7 @@ def usage_to_wire(usage: Usage) -> Json:
 def usage_from_wire(usage: Json | None) -> Usage:
     usage = usage or {}
     cached = (usage.get("input_tokens_details") or {}).get("cached_tokens")
-    return Usage(*map(count, (usage.get("input_tokens"), usage.get("output_tokens"), cached)))
+    return counted(usage.get("input_tokens"), usage.get("output_tokens"), cached)
 
 
 def _rank(item: Json) -> int | None:

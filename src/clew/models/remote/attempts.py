@@ -46,6 +46,7 @@ class InFlight:
         self._seconds = min(deadline, deadline if request.deadline is None else request.deadline)
         self.attempts: list[Attempt] = []
         self.tokens = 0.0  # most that it can use
+        self.out = False  # it may have reached the endpoint, which has not said that it takes nothing for it
         self.used = 0.0  # tokens that the present attempt did use
 
     def left(self) -> float:
@@ -82,7 +83,7 @@ async def tries(
                     yield item
             return
         except Failed as failed:
-            failure = failed.failure
+            failure, flight.out = failed.failure, False
         flight.note(failure.status, failure.text)
         if mended(failure):
             failure = None

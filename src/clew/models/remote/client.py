@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -17,11 +19,14 @@ from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.values import F32, Completion, Message, Piece, Usage
 from clew.models.dialects import Asked, Json, chat, completions, messages, responses, sse, token_route
-from clew.models.remote import bounded, prompt_scores
+from clew.models.dialects.foreign import neutral
+from clew.models.dialects.logprobs import wrong
+from clew.models.remote import bounded, prices, prompt_scores
 from clew.models.remote.attempts import InFlight, admitted, tries, unreachable
 from clew.models.remote.endpoint import Endpoint
 from clew.models.remote.failures import GARBLED, OVERFLOW, Failed, Failure, spare_field
 from clew.models.remote.limits import Purse, RateLimiter
+from clew.models.remote.own_secrets import Masking
 from clew.models.remote.prices import Price, price_of
 from clew.models.remote.request_body import as_sent, in_force, with_grammar, with_shape
 from clew.models.taps import refuse_taps
@@ -29,7 +34,7 @@ from clew.models.taps import refuse_taps
 DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages, "completions": completions}
 DIALECTS |= {token_route.NAME: token_route}
 OF_IDS = ("completions", token_route.NAME)  # they take and give token ids, which a renderer makes
-CHARACTERS = 3.0  # of a prompt for each of its tokens, on the careful side
+_log = logging.getLogger("clew.models")
 Items = AsyncGenerator[str | Completion, None]
 
 
@@ -125,6 +130,7 @@ class Remote:
         self.echoes: bool | None = None  # how it scores a prompt, once known
         self._wire = DIALECTS[dialect]
         self._without: set[str] = set()  # body fields the endpoint has refused
+        self._told: set[str] = set()
 
     def __repr__(self) -> str:
         return f"Remote({self.ref!r})"
@@ -175,24 +181,38 @@ class Remote:
             yield given
             return
         flight = InFlight(request, streaming, self.deadline, self.version)
-        prompt = sum(len(n.ids or ()) or len(n.message.text) / CHARACTERS for n in request.path)
-        worst = Usage(int(prompt) + 16, request.sampling.max_tokens)
-        flight.tokens, spent = worst.prompt + worst.completion, 0.0
+        worst = Usage(prices.sent(request), request.sampling.max_tokens)
+        flight.tokens = worst.prompt + worst.completion
         promised = self.price.cost(worst) if self.price else 0.0
         try:
             self.gate.purse.promise(promised)
+            done, letters = None, 0
             try:
                 async with aclosing(self._tries(flight)) as items:
                     async for item in items:
                         if isinstance(item, Completion):
-                            unknown = item.finish == "cut" and item.usage == Usage()
-                            spent = promised if unknown else item.cost
+                            done = item
+                        else:
+                            letters += len(item)
                         yield item
             finally:
-                self.gate.purse.pay(promised, spent)
+                self._pay(flight, promised, done, letters)
         except ClewError as error:
             error.attempts = tuple(flight.attempts)  # type: ignore[attr-defined]
             raise
+
+    def _pay(self, flight: InFlight, promised: float, done: Completion | None, letters: int) -> None:
+        """Pay for a request: what its answer costs, or all that was set aside where it broke off uncounted.
+
+        For one that could not be read, or that nobody waited for, an estimate by what was sent and what had arrived.
+        """
+        spent, estimated = 0.0, True
+        if done is not None:
+            estimated = not (done.usage.prompt and done.usage.completion)
+            spent = promised if done.finish == "cut" and done.usage == Usage() else done.cost
+        elif self.price and flight.out:
+            spent = self.price.cost(Usage(prices.sent(flight.request), math.ceil(letters / prices.CHARACTERS)))
+        self.gate.purse.pay(promised, spent, estimated)
 
     def _given(self, request: Request) -> Completion | None:
         """The reply whose forced ids leave nothing to sample."""
@@ -214,7 +234,7 @@ class Remote:
                 await self._continues(flight)
             body = self._body(flight)
             async with admitted(self, flight) as client:
-                flight.version = self.version
+                flight.version, flight.out = self.version, True
                 receive = self._streamed if flight.streaming else self._whole
                 async with aclosing(receive(flight, body, client)) as items:
                     async for item in items:
@@ -247,6 +267,7 @@ class Remote:
     async def _streamed(self, flight: InFlight, body: Json, client: httpx.AsyncClient) -> Items:
         """Text as it arrives; an end that comes too early is a cut, unless nothing had arrived."""
         stream, events, arrived, trouble = self._wire.Stream(), sse.Events(), False, ""
+        masking, before = self.endpoint.masking(), None
         try:
             async with AsyncExitStack() as stack:
                 opened = self.endpoint.streamed(client, self._wire, body, flight.request)
@@ -265,9 +286,10 @@ class Remote:
                     if line is None:
                         break
                     event = events.feed(line)
-                    if event is not None and (text := self._fed(stream, event, arrived)):
-                        arrived = True
-                        yield text
+                    if event is not None and (piece := self._fed(stream, event, arrived, masking)):
+                        arrived, before = True, before or piece.before
+                        if said := masking.piece(piece):
+                            yield Piece(said, before=before, part=piece.part)
         except TimeoutError:
             if not (arrived and flight.bounded_by_run):
                 raise
@@ -284,17 +306,19 @@ class Remote:
             if not arrived:
                 raise Failed(Failure(400, trouble, final=True) if OVERFLOW.search(trouble) else Failure(0, trouble))
         flight.note(200, trouble)
+        if said := masking.rest():
+            yield Piece(said, before=before, part=stream.part)
         try:
             completion = stream.result()
         except GARBLED as error:
             raise self._garbled(error) from None
         yield self._finished(flight, body, completion)
 
-    def _fed(self, stream: Any, event: Json, arrived: bool) -> Piece:
+    def _fed(self, stream: Any, event: Json, arrived: bool, masking: Masking) -> Piece:
         """The text of an event; the first comes with the message so far."""
         try:
             text = str(stream.feed(event))
-            before = stream.result().message if text and not arrived else None
+            before = masking.message(stream.result().message) if text and not arrived else None
             return Piece(text, before=before, part=stream.part)
         except GARBLED as error:
             raise self._garbled(error) from None
@@ -309,7 +333,7 @@ class Remote:
     def _garbled(self, error: Exception) -> Refused:
         """What is raised for an answer that is none of the dialect."""
         if isinstance(error, BadRecord):
-            return Refused(f"{self.endpoint.url}: {error.message}", remedy=error.remedy)
+            return Refused(f"{self.endpoint.url}: {self.endpoint.hidden(error.message)}", remedy=error.remedy)
         told = f"{self.endpoint.url} gave an answer that is none of the {self.dialect} dialect"
         return Refused(f"{told}: {type(error).__name__}", remedy="Check that the URL is of such an endpoint.")
 
@@ -329,7 +353,7 @@ class Remote:
         else:
             asked = Asked(
                 self.model,
-                tuple(node.message for node in request.path),
+                tuple(neutral([node.message for node in request.path], self.dialect)),
                 request.tools,
                 request.sampling,
                 seed,
@@ -381,17 +405,50 @@ class Remote:
         exact = force.temperature == 1 and force.top_p == 1 and not force.top_k and not force.grammar
         exact = exact and not force.shape
         exact = exact or self.logprobs == "processed" or completion.plain is not None
-        logprobs = completion.logprobs if exact else None
-        if completion.tokens is not None and logprobs is not None and len(logprobs) != len(completion.tokens):
-            logprobs = None
+        given = self._without_wrong(completion)
+        completion = self.endpoint.masking().completion(given)
+        if self.renderer is not None and given.tokens is not None and completion.tokens is None:
+            told = f"{self.endpoint.url} gave the credential back in a reply of token ids"
+            raise Refused(told, remedy="Nothing of it is kept: use another key, and another endpoint.")
+        usage = completion.usage
+        paid = prices.charged(usage, prices.sent(request), prices.received(completion))
+        if self.price and paid != usage:
+            self._tell("counts no tokens", "what it costs is estimated by the texts that are sent and received")
         return completion._replace(
-            logprobs=logprobs,
+            logprobs=completion.logprobs if exact else None,
             in_force=None if force == request.sampling else force,
             version=flight.version,
-            cost=self.price.cost(completion.usage) if self.price else 0.0,
+            cost=self.price.cost(paid) if self.price else 0.0,
             seconds=time.monotonic() - flight.began,
             attempts=tuple(flight.attempts),
         )
+
+    def _without_wrong(self, completion: Completion) -> Completion:
+        """The reply without logprobs that cannot be those of its tokens, which is told.
+
+        Raises:
+            Refused: it has tokens that are none.
+        """
+        tokens = completion.tokens
+        if tokens is not None and not all(type(token) is int and 0 <= token < 1 << 31 for token in tokens):
+            told = f"{self.endpoint.url} gave token ids that are none"
+            raise Refused(told, remedy="Check that the URL is of such an endpoint, or pass token_ids=False.")
+        counted = completion.usage.completion if tokens is None else len(tokens)
+        slack = 2 if tokens is None else 0  # the end, which some count and do not show
+        given = [values for values in (completion.logprobs, completion.plain) if values is not None]
+        told = next(filter(None, map(wrong, given)), "")
+        if given and counted and abs(len(given[0]) - counted) > slack:
+            told = f"{len(given[0])} logprobs for {counted} tokens"
+        if not told:
+            return completion
+        self._tell(f"gave {told}", "logprobs of such replies are left out")
+        return completion._replace(logprobs=None, plain=None)
+
+    def _tell(self, what: str, so: str) -> None:
+        """Say once what is to be known of an endpoint."""
+        if so not in self._told:
+            self._told.add(so)
+            _log.warning("%s %s: %s", self.endpoint.url, what, so)
 
 
 __all__ = ["DIALECTS", "Price", "RateLimiter", "Remote"]

@@ -18,6 +18,7 @@ from clew.core.records import Request
 from clew.models.dialects import Json
 from clew.models.remote import bounded
 from clew.models.remote.failures import GARBLED, Failed, Failure, failure_of
+from clew.models.remote.own_secrets import MASK, Masking
 
 
 class Wire(Protocol):
@@ -91,12 +92,18 @@ class Endpoint:
     def key(self) -> str | None:
         return self._api_key() if callable(self._api_key) else self._api_key
 
+    def _secrets(self) -> list[str]:
+        return [secret for secret in (self.key(), self._password, self._basic) if secret]
+
     def hidden(self, text: str) -> str:
-        """``text`` with every credential in it replaced."""
-        for secret in (self.key(), self._password, self._basic):
-            if secret:
-                text = text.replace(secret, "***")
+        """``text`` of an error with every credential in it replaced."""
+        for secret in self._secrets():
+            text = text.replace(secret, MASK)
         return text
+
+    def masking(self) -> Masking:
+        """Takes the credentials of now out of one answer."""
+        return Masking(self._secrets())
 
     async def here(self) -> Here:
         """Connections and room of the running event loop."""
@@ -195,7 +202,7 @@ class Endpoint:
         try:
             address, headers = self.url + path, {"accept-encoding": "identity"} | headers | self._headers
             async with here.client.stream("GET", address, params=self._query, headers=headers) as answer:
-                return answer.status_code, await bounded.text(answer, most)
+                return answer.status_code, self.masking().text(await bounded.text(answer, most))
         except (httpx.HTTPError, httpx.InvalidURL, zlib.error) as error:
             raise Failed(Failure(0, self.hidden(f"{type(error).__name__}: {error}".rstrip(": ")))) from error
 

@@ -42,6 +42,7 @@ class Purse:
 
     def __init__(self, most: float | None = None) -> None:
         self.most, self.spent, self._promised = most, 0.0, 0.0
+        self.estimated = 0.0  # of what was spent: for tokens that the endpoint did not count
         self._lock = threading.Lock()
 
     def promise(self, dollars: float) -> None:
@@ -52,18 +53,20 @@ class Purse:
         """
         with self._lock:
             if self.most is not None and self.spent + self._promised + dollars > self.most:
+                guessed = f" (${self.estimated:.4f} of it estimated by the texts)" if self.estimated else ""
                 raise Refused(
                     f"a request of up to ${dollars:.4f} could exceed the budget of ${self.most:g}: "
-                    f"${self.spent:.4f} spent, ${self._promised:.4f} under way; it was not sent",
+                    f"${self.spent:.4f} spent{guessed}, ${self._promised:.4f} under way; it was not sent",
                     remedy="Raise max_cost, lower max_tokens, or use a cheaper model.",
                 )
             self._promised += dollars
 
-    def pay(self, promised: float, spent: float) -> None:
-        """A request has ended, and cost so much of what was set aside for it."""
+    def pay(self, promised: float, spent: float, estimated: bool = False) -> None:
+        """A request has ended, and cost so much of what was set aside for it, or about so much."""
         with self._lock:
             self._promised -= promised
             self.spent += spent
+            self.estimated += spent if estimated else 0.0
 
 
 class RateLimiter:

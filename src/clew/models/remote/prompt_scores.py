@@ -80,7 +80,7 @@ async def _ask(remote: Scorer, flight: InFlight, ids: Sequence[int]) -> AsyncGen
                 raise
             refusal = refusal or failed
             continue
-        values = completions.scores_from_wire(remote.json(answer), ids, echo)
+        values = completions.scores_from_wire(remote.json(remote.endpoint.masking().text(answer)), ids, echo)
         if values is not None:
             remote.echoes = echo
             yield values

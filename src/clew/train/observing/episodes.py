@@ -22,8 +22,8 @@ from clew.core.reading import Record
 from clew.core.records import RunRow, action_of
 from clew.core.registry import build
 from clew.core.values import Task, ToolCall, ToolSpec
-from clew.train.observing.content_kinds import words_of
 from clew.worlds.judging import world_acts
+from clew.worlds.learned.content_kinds import words_of
 from clew.worlds.learned.model_folder import ModelCard
 from clew.worlds.learned.prompting import Turn, turn_text
 from clew.worlds.learned.tool_files import wire_of

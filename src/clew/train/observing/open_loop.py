@@ -18,10 +18,10 @@ from clew.core.protocols import Model
 from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
-from clew.train.observing.content_kinds import CONTENTS, Content, content_of, form_of, form_words, words_of
 from clew.train.observing.episodes import Episode
 from clew.train.observing.masking import Kind, kind_of
 from clew.train.observing.rewarding import canonical
+from clew.worlds.learned.content_kinds import CONTENTS, Content, content_of, form_of, form_words, words_of
 from clew.worlds.learned.model_folder import ModelCard
 from clew.worlds.learned.prompting import conversation, extract, extract_done, extract_state, turn_text
 

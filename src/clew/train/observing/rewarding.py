@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from clew.train.observing.content_kinds import Content, content_of, form_of, words_of
+from clew.worlds.learned.content_kinds import Content, content_of, form_of, words_of
 from clew.worlds.learned.fidelity import canonical_text
 from clew.worlds.learned.prompting import extract, extract_done
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clew.core.keys import derive
-from clew.train.observing.content_kinds import form_words
 from clew.train.observing.episodes import Episode
+from clew.worlds.learned.content_kinds import form_words
 from clew.worlds.learned.model_folder import ModelCard
 from clew.worlds.learned.prompting import conversation
 

@@ -18,6 +18,7 @@ from clew.core.registry import parse_ref
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
 from clew.store.postgres.address import beside
+from clew.store.protocol import latest_last
 from clew.store.run import brief
 from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
@@ -40,7 +41,7 @@ def page(store: Keeper, group: str, method: str = "") -> dict[str, Any]:
     """
     it, names = Group(store, group), Names(store)
     rows = [store.summary(run) for run in it.row.runs]
-    found = store.annotations(it.row.runs, target="call")
+    found = latest_last(store.annotations(it.row.runs, target="call"))
     scoped = [a for a in found if a.scope == group] or found
     methods = sorted({a.method for a in scoped if a.value is not None})
     chosen = method or (methods[0] if methods else "")

@@ -19,6 +19,7 @@ from clew.core.errors import BadInput
 from clew.core.printable import visible
 from clew.store import Keeper, Summary
 from clew.store.labels import COLUMNS
+from clew.store.protocol import latest_last
 from clew.view.pages import labels_page, list_pages
 from clew.view.pages.compare import GOOD, METRICS, broken
 from clew.view.pages.list_pages import share
@@ -86,7 +87,8 @@ def _values(store: Keeper, rows: Sequence[Summary], value: str) -> list[tuple[fl
     if value in METRICS:
         known = ((row.created, METRICS[value](row)) for row in rows)
     else:
-        said = {a.run: a.value for a in store.annotations([row.run for row in rows], value, "run")} if rows else {}
+        found = store.annotations([row.run for row in rows], value, "run") if rows else ()
+        said = {a.run: a.value for a in latest_last(found)}
         known = ((row.created, said.get(row.run)) for row in rows)
     return [(when, float(number)) for when, number in known if number is not None and math.isfinite(number)]
 

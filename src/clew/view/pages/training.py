@@ -10,7 +10,7 @@ from clew.core.errors import UnknownName
 from clew.core.printable import short
 from clew.store import Keeper
 from clew.store.postgres.address import beside
-from clew.store.protocol import rewards
+from clew.store.protocol import latest_last, rewards
 from clew.store.run import sampled
 from clew.view.json_values import plain
 
@@ -54,7 +54,7 @@ def rows(store: Keeper, name: str, step: int) -> dict[str, Any]:
     """
     _metrics(store, name)
     runs = [run for group, iteration in _groups(store, name) if iteration == step for run in store.group(group).runs]
-    found = store.annotations(runs, target="call")
+    found = latest_last(store.annotations(runs, target="call"))
     method = _method(store, name) or next(iter(sorted({a.method for a in found})), "")
     values = {(a.run, a.seq): a.value for a in found if a.method == method}
     judged = rewards(store, runs)

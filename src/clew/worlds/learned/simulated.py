@@ -195,21 +195,21 @@ class Simulated:
                 raise Undecided(f"what is done in {short(str(self.real), 60)} cannot be undone: nothing is tried there")
             if any(edit.kind == "world" for edit in run.changes.edits):
                 raise Undecided("the simulated world was changed by an edit, which the real one cannot be")
-            turns = await played(real, self.acted(acts)) if real is not None else []
+            turns = await played(real, self.acted(acts), task.prompt) if real is not None else []
             seen = run if real is None else cast("Record", _InReal(run, acts, turns))
             verdict: dict[str, float | None] = dict(await self.tasks.judge(task, seen, real))
         finally:
             if real is not None:
                 real.close()
-        if turns:
-            verdict["fidelity"] = share(turns)
+        if (fidelity := share(turns)) is not None:
+            verdict["fidelity"] = fidelity
         answer = answer_of(self.find(task.id).secret)
         if answer:
             told = leaks(answer, [(action_of(c), c.text) for c in acts], self.instruction.opens, task.prompt)
             verdict["leaks"] = float(len(told))
-        if self.monitor is not None and turns and run.id not in self._watched:
+        if self.monitor is not None and fidelity is not None and run.id not in self._watched:
             self._watched.add(run.id)
-            self.monitor.add(share(turns))
+            self.monitor.add(fidelity)
             if self.monitor.fallen:
                 told_of = f"the simulated world agrees with the real one in {self.monitor}"
                 raise BadInput(told_of, remedy="`clew world check RUN` shows where. Fit it anew, or lower the bound.")

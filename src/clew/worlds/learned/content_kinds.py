@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal
 
 Content = Literal["determined", "stored", "runtime"]
@@ -24,6 +24,16 @@ LEAST, SHARE = 3, 0.02  # tasks, and share of all tasks, in which a word must oc
 def words_of(text: str) -> list[str]:
     """The words of a text in order: what stands between white space, quotes, brackets and separators."""
     return [word.rstrip(".") or word for word in _WORD.findall(text)]
+
+
+def rewritten(text: str, word: Callable[[str], str]) -> str:
+    """A text with each of its words replaced; what stands between them is left."""
+    return _WORD.sub(lambda found: _inside(found[0], word), text)
+
+
+def _inside(found: str, word: Callable[[str], str]) -> str:
+    bare = found.rstrip(".") or found
+    return word(bare) + found[len(bare) :]
 
 
 def is_runtime(word: str) -> bool:
