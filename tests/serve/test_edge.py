@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -28,10 +30,10 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: appli
 
 
 @contextmanager
-def listening(app: Any, header: float) -> Iterator[int]:
+def listening(app: Any, header: float, **how: Any) -> Iterator[int]:
     """The port of an application that is served as the command line serves it."""
     listener = listen("127.0.0.1", 0)
-    it = uvicorn.Server(config(app, header=header, lifespan="on", log_level="critical"))
+    it = uvicorn.Server(config(app, header=header, lifespan="on", log_level="critical", **how))
     thread = threading.Thread(target=lambda: asyncio.run(it.serve([listener])))
     thread.start()
     while not it.started:
@@ -163,3 +165,72 @@ def test_a_setting_that_changes_the_answer_is_refused_by_name(name: str) -> None
 
     got = asyncio.run(ask())
     assert (got.status_code, got.json()["error"]["param"]) == (400, name)
+
+
+@pytest.mark.parametrize("name", ["gateway", "server"])
+def test_a_name_that_was_made_to_point_here_is_refused(name: str) -> None:
+    asked: Any = {"content": BODY, "headers": {"content-type": "application/json"}}
+    for any_name, refused in ((False, 403), (True, 200)):
+        with listening(app(name), 15.0, any_name=any_name) as port:
+            url = f"http://127.0.0.1:{port}/v1/chat/completions"
+            for host in (f"localhost:{port}", "127.0.0.1", f"[::1]:{port}", "a.localhost"):
+                got = httpx.post(url, **{**asked, "headers": {**asked["headers"], "host": host}})
+                assert got.status_code == 200, got.text
+            got = httpx.post(url, **{**asked, "headers": {**asked["headers"], "host": f"evil.example:{port}"}})
+            assert got.status_code == refused
+            assert any_name or "is not called 'evil.example" in got.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["gateway", "server"])
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"NaN", b"Infinity", b"1" + b"0" * 400, b"-3", b"[1]", b'"9"'])
+def test_numbers_that_are_none_are_refused_with_a_sentence(name: str, number: bytes) -> None:
+    fields = ("max_tokens", "temperature", "top_p", "unheard_of")
+    with listening(app(name), 15.0) as port:
+        for field in fields:
+            body = BODY[:-1].replace(b', "max_tokens": 2', b"") + b', "%s": %s}' % (field.encode(), number)
+            got = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", content=body)
+            assert got.status_code in (200, 400), got.text
+            if number in (b"1e400", b"-1e400", b"NaN", b"Infinity") or (field == "max_tokens" and number != b'"9"'):
+                assert got.status_code == 400, (field, got.text)
+
+
+CROWD = """
+import asyncio, os, resource, sys, threading, time
+import uvicorn
+from clew.models.fakes import Markov
+from clew.serve.edge import config
+from clew.serve.openai.server import Server
+from clew.view.serving import listen
+listener = listen("127.0.0.1", 0)
+port = listener.getsockname()[1]
+it = uvicorn.Server(config(Server(Markov(tokens=True)).application(), header=1.5, lifespan="off", log_level="warning"))
+thread = threading.Thread(target=lambda: asyncio.run(it.serve([listener])))
+thread.start()
+while not it.started:
+    time.sleep(0.01)
+now = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (now + 8, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+print(port, flush=True)
+sys.stdin.readline()
+it.should_exit = True
+thread.join()
+"""
+
+
+def test_more_connections_than_there_may_be_are_told_in_one_line() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CROWD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        held = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        time.sleep(2.5)  # those that say nothing are closed after 1.5 s
+        for link in held:
+            link.close()
+        got = httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=20)
+        _, told = process.communicate("\n", timeout=30)
+    assert got.status_code == 200
+    lines = [line for line in told.splitlines() if line.strip()]
+    assert len(lines) == 1, told[-2000:]
+    assert "no more connections can be taken" in lines[0]

@@ -121,3 +121,16 @@ def test_the_upstreams_key_reaches_neither_the_program_nor_the_record(stream: bo
     run = only(it)
     assert key not in repr([run.calls, [*it.store.each_node()], run.row])
     assert it.store.node(asks(run)[0].node_out).message.text == text
+
+
+@pytest.mark.parametrize("score", ["1e400", "NaN", "1" + "0" * 400, "[" * 99_999])
+def test_scores_that_are_no_numbers_are_refused(score: str) -> None:
+    it = gateway(Markov(tokens=True))
+
+    async def work(client: Client) -> Any:
+        await client.post(URL, json=body("hi"))
+        return await client.post("/r/one/end", content=f'{{"reward": {score}}}')
+
+    got = using(it, work)
+    assert got.status_code == 400
+    assert "scores are a JSON object of numbers" in got.json()["error"]["message"]

@@ -271,7 +271,8 @@ async def _serve(
 
     from clew.serve.edge import config
 
-    server = uvicorn.Server(config(gateway.application(), lifespan="on", log_level="warning"))
+    how = config(gateway.application(), any_name=bool(options["token"]), lifespan="on", log_level="warning")
+    server = uvicorn.Server(how)
     serving = asyncio.ensure_future(server.serve([listener]))
     while not server.started:
         if serving.done():

@@ -286,4 +286,6 @@ async def serve(server: Server, listener: socket.socket) -> None:
 
     loop = asyncio.get_running_loop()
     async with server.running():
-        await Draining(config(server.application(), lifespan="off", log_level="critical")).serve([listener])
+        await Draining(
+            config(server.application(), any_name=bool(server.keys), lifespan="off", log_level="critical")
+        ).serve([listener])

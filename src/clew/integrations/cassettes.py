@@ -162,7 +162,7 @@ class Serving:
     def __init__(self, gateway: Gateway) -> None:
         listener = listen("127.0.0.1", 0)
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._server = uvicorn.Server(config(gateway.application(), lifespan="on", log_level="error"))
+        self._server = uvicorn.Server(config(gateway.application(), any_name=False, lifespan="on", log_level="error"))
         work: Callable[[], None] = lambda: asyncio.run(self._server.serve([listener]))  # noqa: E731
         self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()

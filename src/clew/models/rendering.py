@@ -19,6 +19,7 @@ from clew.core.keys import value_digest
 from clew.core.records import Node
 from clew.core.values import Message, ToolCall, ToolSpec
 from clew.models.replies import FORMATS, call_grammar, parse_reply, settled_reply
+from clew.models.template_bounds import rendered
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -304,7 +305,7 @@ class ChatTemplateRenderer:
 
         try:
             how = {"tools": tools, "tokenize": False, "add_generation_prompt": head, **self.template}
-            return str(self.tokenizer.apply_chat_template(messages, **how))
+            return rendered(lambda: self.tokenizer.apply_chat_template(messages, **how))
         except jinja2.TemplateError as error:
             roles = ", ".join(m["role"] for m in messages)
             raise BadInput(f"the chat template refuses the roles {roles}: {error}") from error

@@ -6,15 +6,80 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ipaddress
+import logging
+import re
+import socket
 import uuid
+from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import uvicorn
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clew.serve.refusals import Rejected, refused
+
+_log = logging.getLogger("clew.serve")
+WAITING = 128  # connections that wait to be taken
 HEADER_S = 15.0  # seconds in which the head of a request must be there
+
+
+def called_so(host: str, names: Collection[str] = ()) -> bool:
+    """Whether a Host header names this machine. An address cannot be made to point elsewhere; a name can."""
+    name = re.sub(r":\d+$", "", host.lower())
+    own = socket.gethostname().lower()
+    if name in ("", "localhost", own, f"{own}.local", *names) or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+class Named:
+    """The application for requests that call it by a name of this machine: a web page whose own name was made to point
+    here (DNS rebinding) sends that name."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self.app
+        if scope["type"] == "http" and not called_so(host := Headers(scope=scope).get("host", "")):
+            told = f"this server is not called {host[:80]!r}"
+            remedy = "Ask it as localhost or by its address; or start it with a token or key, then any name will do."
+            app = refused(Rejected(told, remedy=remedy, status=403, code="host"))
+        await app(scope, receive, send)
+
+
+class _Crowded:
+    """Says in one line, once a minute, that no more connections can be taken; asyncio says it with a traceback for each
+    of them."""
+
+    def __init__(self) -> None:
+        self.told = -60.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif loop.time() - self.told >= 60:
+            self.told = loop.time()
+            _log.warning("no more connections can be taken: %s; allow more with `ulimit -n`", error.strerror)
+
+
+class _Config(uvicorn.Config):
+    """As uvicorn has it; loaded in the loop that serves, before it listens."""
+
+    def load(self) -> None:
+        super().load()
+        with suppress(RuntimeError):  # no loop runs yet
+            asyncio.get_running_loop().set_exception_handler(_Crowded())
 
 
 class Identified:
@@ -38,10 +103,11 @@ class Identified:
         await self.app(scope, receive, named)
 
 
-def config(app: ASGIApp, *, header: float = HEADER_S, **options: Any) -> uvicorn.Config:
+def config(app: ASGIApp, *, header: float = HEADER_S, any_name: bool = True, **options: Any) -> uvicorn.Config:
     """How uvicorn serves an application here.
 
     Args:
+        any_name: whether it may be asked by any name; else those of this machine alone, as where no key is asked for.
         header: seconds after which a connection is closed whose next request has begun and has no whole head, or whose
             first has not begun.
         options: as ``uvicorn.Config`` has them.
@@ -69,4 +135,5 @@ def config(app: ASGIApp, *, header: float = HEADER_S, **options: Any) -> uvicorn
             super().connection_lost(exc)
 
     quiet: dict[str, Any] = {"server_header": False, "proxy_headers": False, "ws": "none", "http": Impatient}
-    return uvicorn.Config(Identified(app), timeout_graceful_shutdown=2, **{**quiet, **options})
+    outer = Identified(app if any_name else Named(app))
+    return _Config(outer, timeout_graceful_shutdown=2, backlog=WAITING, **{**quiet, **options})

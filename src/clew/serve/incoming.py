@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -73,8 +74,15 @@ def parsed(data: bytes) -> Json:
     Raises:
         Rejected: it is none.
     """
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"{text[:40]} is no number that JSON can hold")
+        return value
+
     try:
-        body = json.loads(data)
+        body = json.loads(data, parse_float=number, parse_constant=number)
     except (ValueError, RecursionError) as error:
         raise Rejected(f"the body is not JSON: {error}", remedy="Send a JSON object.", code="invalid_json") from None
     if not isinstance(body, dict):
@@ -104,6 +112,6 @@ def in_dialect(name: str, read: Callable[[Json], T], body: Json) -> T:
         return read(body)
     except BadRecord as error:
         raise Rejected(error.message, remedy=error.remedy) from None
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         told = f"not a request of the {name} dialect: {type(error).__name__}: {error}"[:300]
         raise Rejected(told, remedy="Check its messages, tools and settings.") from None

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import re
-import socket
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +17,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clew.serve.edge import called_so
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
@@ -52,7 +52,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, host: str, token: str = "") -> None:
         self.app, self.token = app, token
-        self.names = {"localhost", host.lower(), socket.gethostname().lower(), socket.gethostname().lower() + ".local"}
+        self.names = {host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,7 +73,7 @@ class Guard:
         """The answer to a request that is not let through; also the redirect that turns a token into a cookie."""
         headers, path = Headers(scope=scope), scope["path"]
         host = headers.get("host", "")
-        if not self._ours(host):
+        if not host or not called_so(host, self.names):
             return denied(403, f"this server is not called {host!r}", "Open the address that `clew view` printed.")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
@@ -89,17 +89,6 @@ class Guard:
         if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0] != "application/json":
             return denied(415, "the body is not JSON", "Send it as application/json.")
         return None
-
-    def _ours(self, host: str) -> bool:
-        """Whether a Host header names this server. An address cannot be made to point elsewhere; a name can."""
-        name = re.sub(r":\d+$", "", host.lower())
-        if name in self.names:
-            return True
-        try:
-            ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return False
-        return True
 
     def _known(self, scope: MutableMapping[str, Any], headers: Headers) -> bool:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 
 from starlette.requests import Request
 
@@ -46,6 +47,9 @@ def sent_of(request: Request, data: bytes) -> Sent:
 def scores_of(body: bytes) -> dict[str, float]:
     try:
         found = json.loads(body or b"{}")
-        return {str(k): float(v) for k, v in found.items()}
-    except (ValueError, TypeError, AttributeError):
+        scores = {str(k): float(v) for k, v in found.items()}
+        if not all(map(math.isfinite, scores.values())):
+            raise ValueError
+        return scores
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise BadRecord("scores are a JSON object of numbers", remedy='Send {"reward": 1.0}, or nothing.') from None

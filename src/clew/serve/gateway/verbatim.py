@@ -24,6 +24,7 @@ HISTORY = {"chat": "messages", "responses": "input", "messages": "messages"}  # 
 LIMITS = {"chat": ("max_tokens", "max_completion_tokens"), "responses": ("max_output_tokens",)}
 LIMITS["messages"] = ("max_tokens",)
 UNBOUNDED = 1_000_000  # tokens of a reply whose length the program leaves to the model
+MOST = 1 << 53  # what a number of a request stays below
 NAMED = re.compile(r"[^?\x00-\x1f\x7f-\x9f]{1,200}")  # "?" parted the fields in the names of earlier versions
 SECRET = re.compile(r"auth|key|token|secret|cookie|password|credential|signature", re.IGNORECASE)
 # between the client and us alone, or ours to say
@@ -75,7 +76,8 @@ def read(dialect: str, body: Json) -> Asked:
         raise Rejected(told, param="model", remedy="Use at most 200 characters, no control characters and no '?'.")
     asked: Asked = in_dialect(dialect, DIALECTS[dialect].request_from_wire, body)
     s = asked.sampling
-    if not all(isinstance(v, (int, float)) for v in s[:4]) or not all(isinstance(v, str) for v in s.stop):
+    numbers = all(isinstance(v, (int, float)) and abs(v) < MOST for v in s[:4]) and s.max_tokens > 0
+    if not numbers or not all(isinstance(v, str) for v in s.stop):
         raise BadRecord(f"sampling settings of the wrong kind: {s}"[:300], remedy="Numbers, and texts for stop.")
     if not asked.messages:
         raise BadRecord("the request has no messages", remedy="Send at least one.")

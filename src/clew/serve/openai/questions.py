@@ -131,7 +131,8 @@ _KINDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
          "prompt_logprobs"),
         (lambda v: type(v) is int, "a whole number"),
     ),
-    **dict.fromkeys(("temperature", "top_p"), (lambda v: type(v) in (int, float) and math.isfinite(v), "a number")),
+    **dict.fromkeys(("temperature", "top_p"),
+                    (lambda v: type(v) in (int, float) and -math.inf < v < math.inf, "a number")),
     **dict.fromkeys(
         ("stream", "echo", "return_token_ids", "return_tokens_as_token_ids", "continue_final_message",
          "return_weight_versions", "normalize", "use_activation", "apply_softmax", "item_first"),
@@ -166,7 +167,7 @@ def check_types(body: Json) -> None:
             raise Rejected(f"{name} is {str(value)[:60]!r}", remedy=f"It is {what}.", param=name)
         least, most = _RANGES.get(name, (None, None))
         if least is not None and not isinstance(value, bool) and not least <= value <= most:
-            raise Rejected(f"{name} is {value}", remedy=f"It is from {least:g} to {most:g}.", param=name)
+            raise Rejected(f"{name} is {str(value)[:60]}", remedy=f"It is from {least:g} to {most:g}.", param=name)
 
 
 def _sampling(endpoint: str, body: Json, read: Sampling, limits: Limits) -> Sampling:
