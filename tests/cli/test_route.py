@@ -41,7 +41,7 @@ def test_measured_once_reported_fitted_and_written(clew, data, tmp_path):
     assert printed(said) == ["clew route report pool"]
 
     told = clew("route", "report", "pool").output
-    assert "headroom over the best single worker 0.500 [" in told
+    assert "headroom over the best single worker: at least 0.500 [" in told
     assert "\nroute by question: " in told
     assert " a majority of several answers was not computed: it needs three samples of each pair" in told
     assert list((tmp_path / ".clew" / "route").glob("*.png"))

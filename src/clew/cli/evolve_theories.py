@@ -289,7 +289,7 @@ def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool, off
     from clew.evolve.theory.theory_loop import sentence
 
     assert state.ended is not None
-    words = [sentence(state.ended), *(verdict.words if verdict is not None else ())]
+    words = [sentence(state.ended)] if verdict is None else list(verdict.words)
     told = {**{k: v for k, v in state.ended.items() if k != "event"}, "verdict": words}
     told |= {"folder": str(folder), "tokens": state.tokens, "refused": dict(state.refused)}
     if verdict is not None:

@@ -85,9 +85,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, 
             common.echo(f"{name:<{wide}}  {shown(report)}")
         for name, report in way.told.items():
             common.echo(f"{name:<{wide}}  {shown(report)}")
-    if advice.verdict == "do not route" and not options["anyway"]:
+    if advice.verdict in ("do not route", "not tested") and not options["anyway"]:
         best = found.workers[int(found.means.mean(0).argmax())]
-        raise BadInput(f"do not route: {advice.why}", remedy=f"Ask {best} alone, or insist with --anyway.")
+        raise BadInput(f"{advice.verdict}: {advice.why}", remedy=f"Ask {best} alone, or insist with --anyway.")
     if not ours.wins and not options["anyway"]:
         other = advice.winners[0].name
         raise BadInput(

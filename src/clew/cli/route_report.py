@@ -52,7 +52,8 @@ def command(
     RUNS are runs that `clew route measure` made, by their tag or a query. First the headroom: what an oracle gains over
     the best single model if it chooses on one half of the samples and is scored on the other. Then routers and
     baselines on held-out questions, at equal calls and with their cost. With whole runs of a router or an orchestrator
-    at the same tasks, these too. The verdict is "do not route", "route by question", "route by turn" or "orchestrate".
+    at the same tasks, these too. The verdict is "do not route", "route by question", "route by turn" or "orchestrate";
+    "not tested" where no choice could matter.
     Figures are kept as reports of the store, where there is one.
 
     \b
@@ -71,7 +72,7 @@ def command(
         common.end_with_json(_json(advice, ids, picture))
     _told(advice)
     common.echo(f"figure {picture or 'not drawn: pip install clew[plot]'}")
-    common.echo(f"\n{advice.verdict}: {advice.why}")
+    common.echo(f"\n{advice.verdict}: {advice.why}\n{advice.compared}")
     if ids:
         common.echo(f"reports: {command_line('view')}")
     common.echo(f"Next: {_next(advice, runs, options)}")
@@ -108,10 +109,10 @@ def advised(found: Matrix, options: dict[str, Any], read: Read | None = None) ->
         read: how questions become vectors; default: n-grams.
     """
     from clew.route import advice
-    from clew.route.contest import FOLDS
+    from clew.route.contest import FOLDS, REPEATS
     from clew.route.soft_targets import TAU
 
-    with common.bar("folds", FOLDS) as move:
+    with common.bar("folds", FOLDS * (REPEATS if read is None else read.repeats)) as move:
         how = {"held": options["hold"], "seed": options["seed"], "tau": options.get("tau", TAU)}
         return advice.advise(found, **how, told=lambda: move(advance=1), read=read)
 
@@ -184,7 +185,7 @@ def _told(advice: Advice) -> None:
     common.echo(f"{len(found.workers)} workers, {len(found)} questions, {each} sample{plural} each")
     if advice.headroom is not None:
         room = advice.headroom.report
-        common.echo(f"headroom over the best single worker {shown(room)}, n={room.n}: {room.design}")
+        common.echo(f"headroom over the best single worker: at least {shown(room)}, n={room.n}: {room.design}")
     families = advice.families
     if len(families) > 1:
         common.echo()
@@ -212,6 +213,11 @@ def _next(advice: Advice, runs: Sequence[str], options: dict[str, Any]) -> str:
         if advice.way.kind == "workflow":
             return command_line("serve", advice.way.model, agent=advice.way.agent, config=advice.way.config)
         return command_line("serve", advice.way.model)
+    if advice.verdict == "not tested":
+        return "measure questions on which the workers differ, and more of them"
+    if advice.verdict == "route by question" and not advice.ours.wins:
+        winner = advice.winners[0].name
+        return f"`clew route fit` writes soft targets, and these do not win here: measure more, or choose by {winner}"
     if advice.verdict == "route by question":
         return command_line("route fit", *runs, **given, folder="router")
     best = advice.found.workers[int(advice.found.means.mean(0).argmax())]
@@ -227,6 +233,7 @@ def _json(advice: Advice, ids: list[str], picture: Path | None) -> dict[str, Any
     found, room, edge = advice.found, advice.headroom, advice.frontier
     said: dict[str, Any] = {"verdict": advice.verdict, "why": advice.why, "workers": list(found.workers)}
     said |= {"questions": len(found), "held out": advice.held}
+    said["compared"] = advice.compared.json()
     said["headroom"] = None if room is None else {"by": room.way, **plain(room.report)}
     said["families"] = [one._asdict() for one in advice.families]
     said["arms"] = [

@@ -12,10 +12,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from clew.core.comparisons import Comparisons
 from clew.core.keys import value_digest
 from clew.core.records import Report
 from clew.route import contest
-from clew.route.contest import Arm, Choices, Held, Read
+from clew.route.contest import REPEATS, Arm, Choices, Held, Read
 from clew.route.frontier import Frontier, frontier
 from clew.route.headroom import Headroom, headroom
 from clew.route.reward_matrix import Matrix
@@ -23,7 +24,8 @@ from clew.route.soft_targets import TAU
 from clew.route.whole_runs import KINDS, Simpler, Way
 from clew.store import Keeper
 
-Verdict = Literal["do not route", "route by question", "route by turn", "orchestrate"]
+Verdict = Literal["not tested", "do not route", "route by question", "route by turn", "orchestrate"]
+LEAST = 0.002  # of the range of rewards: a smaller gain of a router does not count
 NOT_COMPUTED = (
     "solve, verify, repair was not computed: stored single answers hold no verification by one worker and no repair by "
     "another",
@@ -71,7 +73,9 @@ class Advice:
     @property
     def winners(self) -> list[Arm]:
         """Routers that beat the best single worker, the best first."""
-        return sorted((arm for arm in self.arms if arm.wins), key=lambda arm: -arm.reward.estimate)
+        least = _least(self.found)
+        won = [arm for arm in self.arms if arm.wins and arm.gain is not None and arm.gain.estimate >= least]
+        return sorted(won, key=lambda arm: -arm.reward.estimate)
 
     @property
     def way(self) -> Way | None:
@@ -82,14 +86,21 @@ class Advice:
     @property
     def by_question(self) -> Simpler | None:
         """The router that is proven on held-out questions, and what it earns at each."""
-        if verdict(self.headroom, bool(self.winners)) == "do not route":
+        if verdict(self.compared, bool(self.winners)) != "route by question":
             return None
         name = self.winners[0].name
         return Simpler(name, contest.earned_by(self.found, self.made, name))
 
     @property
     def verdict(self) -> Verdict:
-        return OF_WAY[self.way.kind] if self.way else verdict(self.headroom, bool(self.winners))
+        return OF_WAY[self.way.kind] if self.way else verdict(self.compared, bool(self.winners))
+
+    @property
+    def compared(self) -> Comparisons:
+        """The questions, those on which the worker could matter, and the least gain that counts."""
+        differ = int((np.ptp(self.found.means, axis=1) > 0).sum())
+        why = "every worker earned the same on every question, so that no choice among them can matter"
+        return Comparisons("held-out questions", len(self.found), differ, _least(self.found), "of reward", why)
 
     @property
     def why(self) -> str:
@@ -97,30 +108,25 @@ class Advice:
         room = self.headroom
         if self.way:
             return _why(self.way)
-        if room is not None and not room.found:
-            said = (
-                f"even an oracle, cross-fitted by {room.way}, gains {_figure(room.report)} over the best single "
-                "worker: the interval reaches 0"
-            )
-            if self.winners:
-                said += (
-                    f"; but {self.winners[0].name} does beat it: the oracle knew too little, so measure more samples"
-                )
-            return said
+        if not self.compared.tested:
+            return self.compared.why_not
         if not self.winners:
             best = self.best
             assert best.gain is not None
-            there = "there is headroom, but " if room is not None else ""
-            return (
-                f"{there}no router beats the best single worker on held-out {self.held}: the best, {best.name}, by "
-                f"{_figure(best.gain)}"
-            )
+            said = f"no router beats the best single worker on held-out {self.held}: the best, {best.name}, by "
+            said += f"{_figure(best.gain)}, averaged over {REPEATS} partitions into folds"
+            if room is None:
+                return said
+            if room.found:
+                return f"there is headroom, but {said}"
+            return f"{said}; nor does an oracle, cross-fitted by {room.way}: at least {_figure(room.report)}"
         best = self.winners[0]
         assert best.gain is not None
-        return (
-            f"{best.name} beats the best single worker by {_figure(best.gain)} on held-out {self.held}, at one call "
-            "each"
-        )
+        said = f"{best.name} beats the best single worker by {_figure(best.gain)} on held-out {self.held}"
+        said += ", at one call each"
+        if room is not None and not room.found:
+            said += "; the headroom, a lower bound, does not show it: that oracle knows too little of each question"
+        return said
 
     @property
     def families(self) -> list[Family]:
@@ -142,6 +148,7 @@ class Advice:
             )
         else:
             out += self.headroom.report.caveats
+        out += contest.skipped(self.found, self.held)
         if not self.found.answers:
             out.append("a majority of several answers was not computed: the answers are not known")
         elif self.found.counts.min() < 3:
@@ -168,9 +175,19 @@ def _figure(found: Report) -> str:
     return f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def verdict(room: Headroom | None, won: bool) -> Verdict:
-    """``won``: whether a router beats the best single worker on held-out questions."""
-    return "route by question" if won and (room is None or room.found) else "do not route"
+def _least(found: Matrix) -> float:
+    """The least gain of a router that counts."""
+    return LEAST * float(np.ptp(found.means))
+
+
+def verdict(compared: Comparisons, won: bool) -> Verdict:
+    """``won``: whether a router beats the best single worker on held-out questions.
+
+    The headroom has no say: it is a lower bound, and one of one sample each sees differences between families alone.
+    """
+    if not compared.tested:
+        return "not tested"
+    return "route by question" if won else "do not route"
 
 
 def advise(
@@ -186,7 +203,7 @@ def advise(
 
     Args:
         held: what is held out, questions or whole families. tau: temperature of our router's soft targets. told: called
-            after each of the folds. read: how questions become vectors; default: n-grams.
+            after each fold of each partition. read: how questions become vectors; default: n-grams.
 
     Raises:
         BadInput: too few questions or families. MissingExtra: scikit-learn or scipy is not installed.

@@ -26,22 +26,26 @@ FOLDS = 5
 FEWEST = 20  # questions
 SINGLE, RANDOM, MIXTURE = "best single", "random", "fixed mixture"
 THRESHOLD = "strong or weak"
-LEARNT = (*policies.ROUTERS, THRESHOLD)
+FAMILY, WORDS = "best of its family", "words of disagreements"
+LEARNT = (*policies.ROUTERS, FAMILY, WORDS, THRESHOLD)
+REPEATS = 3  # partitions into folds that are averaged over: one may favour a router, or hide it
+FAR = 1_000_003  # between the seeds of two partitions
 ALPHA = 0.05  # family-wise, of the routers that are tried
 Held = Literal["questions", "families"]
 
 
 class Read(NamedTuple):
     """How questions become vectors: ``by`` gives float64 [Q, dim] of all of them, learnt at most from the questions
-    that it is given. centred: see ``Space.of``."""
+    that it is given. centred: see ``Space.of``. repeats: partitions into folds; 1 where learning is dear."""
 
     by: Callable[[Index], F64]
     centred: bool = False
+    repeats: int = 1
 
     @classmethod
     def fixed(cls, h: F64, centred: bool = False) -> Read:
         """Vectors that nothing is learnt for."""
-        return cls(lambda learn: h, centred)
+        return cls(lambda learn: h, centred, REPEATS)
 
 
 class Arm(NamedTuple):
@@ -73,8 +77,8 @@ class Arm(NamedTuple):
 class Choices:
     """Who would be asked, for each held-out question.
 
-    shares: name -> chance of each worker, float64 [Q, W]. strong, weak: workers of the threshold router, int [Q];
-    need: how much a question needs the strong one, an order, float64 [Q].
+    shares: name -> chance of each worker, float64 [Q, W], the mean over partitions into folds. strong, weak: workers of
+    the threshold router, int [Q]; need: how much a question needs the strong one, an order, float64 [Q]; of the first.
     """
 
     shares: dict[str, F64]
@@ -113,7 +117,7 @@ def choices(
     told: Callable[[], None] = lambda: None,
     read: Read | None = None,
 ) -> Choices:
-    """Fit every policy on some folds and let it choose in the others.
+    """Fit every policy on some folds and let it choose in the others; the mean over several partitions into folds.
 
     Args:
         tau: temperature of soft targets. told: called after each fold. read: how questions become vectors; default:
@@ -122,26 +126,50 @@ def choices(
     means, prices = found.means, found.prices
     read = read or Read.fixed(vectors(found.texts))
     shape = means.shape
-    shares = {name: np.zeros(shape) for name in (SINGLE, *LEARNT)}
+    family = np.unique(found.families, return_inverse=True)[1].ravel()
+    learnt = [name for name in LEARNT if name != FAMILY or not _no_families(found, held)]
+    shares = {name: np.zeros(shape) for name in (SINGLE, *learnt)}
     out = Choices(shares, np.zeros(shape[0], np.intp), np.zeros(shape[0], np.intp), np.zeros(shape[0]))
-    for learn, rest in folds(found, held, seed):
-        h = read.by(learn)
-        space = Space.of(h[learn], seed, centred=read.centred)
-        known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed, tau)
-        x = space(h[rest])
-        shares[SINGLE][rest, known.best] = 1
-        for name, fit in policies.ROUTERS.items():
-            shares[name][rest, fit(known)(x)] = 1
-        two = policies.threshold(known)(x)
-        out.strong[rest], out.weak[rest], out.need[rest] = two.strong, two.weak, _rank(two.need, seed)
-        shares[THRESHOLD][rest, np.where(two.need > two.cut, two.strong, two.weak)] = 1
-        told()
+    part, threads = 1 / read.repeats, need("threadpoolctl", "probes").threadpool_limits
+    for again in range(read.repeats):
+        for learn, rest in folds(found, held, seed + again * FAR):
+            h = read.by(learn)
+            with threads(limits=1):  # these matrices are small: more threads wait for one another
+                space = Space.of(h[learn], seed, centred=read.centred)
+                known = Known(space(h[learn]), means[learn], None if prices is None else prices[learn], seed, tau)
+                x = space(h[rest])
+                shares[SINGLE][rest, known.best] += part
+                for name, fit in policies.ROUTERS.items():
+                    shares[name][rest, fit(known)(x)] += part
+                if FAMILY in shares:
+                    scores = policies.by_family(means[learn], family[learn])
+                    shares[FAMILY][rest, scores[np.minimum(family[rest], len(scores) - 1)].argmax(1)] += part
+                by_words = policies.by_words([found.texts[i] for i in learn], means[learn])
+                shares[WORDS][rest, by_words([found.texts[i] for i in rest])] += part
+                two = policies.threshold(known)(x)
+                if not again:
+                    out.strong[rest], out.weak[rest], out.need[rest] = two.strong, two.weak, _rank(two.need, seed)
+                shares[THRESHOLD][rest, np.where(two.need > two.cut, two.strong, two.weak)] += part
+            told()
     out.single = shares[SINGLE].argmax(1)
     shares[RANDOM] = np.full(shape, 1 / shape[1])
     shares[MIXTURE] = np.tile(shares[next(iter(policies.ROUTERS))].mean(0), (shape[0], 1))
     for w, worker in enumerate(found.workers):
         shares[worker] = np.tile(np.eye(shape[1])[w], (shape[0], 1))
     return out
+
+
+def _no_families(found: Matrix, held: Held) -> str:
+    """Why no worker can be chosen by family; empty where one can."""
+    if held == "families":
+        return "held-out families were never seen"
+    return "" if len(set(found.families)) > 1 else "the questions are of one family, or of none that is known"
+
+
+def skipped(found: Matrix, held: Held) -> tuple[str, ...]:
+    """What of the routers did not run, and why, a sentence each."""
+    why = _no_families(found, held)
+    return (f"{FAMILY} did not run: {why}",) if why else ()
 
 
 def _rank(need: F64, seed: int) -> F64:
@@ -164,7 +192,7 @@ def arms(found: Matrix, made: Choices, seed: int = 0) -> list[Arm]:
     single = (made.shares[SINGLE] * means).sum(1)
     out, raw = list[Arm](), dict[str, float]()
     top = int(means.mean(0).argmax())
-    order = [*found.workers, SINGLE, *LEARNT, MIXTURE, RANDOM]
+    order = [*found.workers, SINGLE, *(name for name in LEARNT if name in made.shares), MIXTURE, RANDOM]
     for name in order:
         earned = (made.shares[name] * means).sum(1)
         cost = None if prices is None else float((made.shares[name] * prices).sum(1).mean())

@@ -7,7 +7,7 @@ reward of a question it chooses for.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from clew.route.reward_matrix import F64, Index
 
 Choose = Callable[[F64], Index]
 SHRINK = 5.0  # questions' worth of the overall mean in the mean of a cluster
+FAMILY_SHRINK = 10.0  # questions' worth of the overall lead in the lead of a family
 
 
 class Known(NamedTuple):
@@ -97,6 +98,43 @@ def factors(known: Known) -> Choose:
         u = model.fit_transform(rest)
     ridge = linear.Ridge(1.0).fit(known.x, u)
     return lambda x: (ridge.predict(x).reshape(len(x), -1) @ model.components_ + known.overall + known.tie).argmax(1)
+
+
+def by_family(means: F64, family: Index) -> F64:
+    """Who is best in each family, by its questions' lead over the mean worker, drawn a little to the lead over all.
+
+    Args:
+        means: float64 [Q, W] of questions with known rewards. family: theirs, int [Q].
+
+    Returns:
+        Scores, float64 [F + 1, W]; the last row is of families that were not seen.
+    """
+    size = np.bincount(family)
+    sums = np.zeros((len(size) + 1, means.shape[1]))
+    lead = means - means.mean(1, keepdims=True)
+    np.add.at(sums, family, lead)
+    n = np.append(size, 0)[:, None]
+    scores: F64 = (sums + FAMILY_SHRINK * lead.mean(0)) / (n + FAMILY_SHRINK)
+    return scores
+
+
+def by_words(texts: Sequence[str], means: F64) -> Callable[[Sequence[str]], Index]:
+    """Logistic regression on TF-IDF of words and pairs of words, fitted to the questions on which workers disagree.
+
+    The others say nothing of who should answer, and would only teach the better worker overall. Each question weighs
+    what the best of its workers earns more than the mean one.
+    """
+    best = int(means.mean(0).argmax())
+    gap = means.max(1) - means.mean(1)
+    tie = np.argsort(np.argsort(means.mean(0))) * 1e-9
+    label, apart = (means + tie).argmax(1), gap > 1e-9
+    if len(np.unique(label[apart])) < 2:
+        return lambda rest: np.full(len(rest), best)
+    text, linear = need("sklearn.feature_extraction.text", "probes"), need("sklearn.linear_model", "probes")
+    words = text.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\w+")
+    x = words.fit_transform([texts[i] for i in np.flatnonzero(apart).tolist()])
+    model = linear.LogisticRegression(max_iter=200).fit(x, label[apart], sample_weight=gap[apart] / gap[apart].mean())
+    return lambda rest: np.asarray(model.predict(words.transform(rest)), np.intp)
 
 
 class Pair(NamedTuple):

@@ -339,7 +339,8 @@ def sentence(end: Mapping[str, Any]) -> str:
     if end["adequate"] is None:
         return f"Not tested whether a theory is adequate: {end['compared']['why_not']}."
     if end["adequate"]:
-        return f"Adequate on these people: a theory that {end['words']}; {missed}, at most {ADEQUATE:g} times."
+        found = f"a theory that {end['words']}; {missed}, at most {ADEQUATE:g} times"
+        return f"Adequate on the designs of the search, which tests no mechanism: {found}."
     return f"No adequate theory: the best {end['words']}, and {missed}, above {ADEQUATE:g} times."
 
 
