@@ -64,6 +64,7 @@ def test_a_tool_is_refused_then_admitted_and_each_line_runs(say, clew, store, sh
     assert f"plan {shop}: up to 2 new tasks (1 shadow tasks are lacking): about 0 tokens" in dry
     done = say("--codifier", f"{mine}:codify", "--shadow", "2", shop)
     assert "admitted totals" in done.output
+    assert "2 of 2 ends of the tool and of the text path could differ" in done.output
     assert "building 1,000" in done.output, "the refused draft asked nobody"
     assert [clew(*shlex.split(line)[1:]).exit_code for line in printed(done.output)] == [0] * 2
     (tool_told,) = json.loads(say("--dry", "--json").stdout)["tools"]

@@ -252,3 +252,5 @@ def _print(book: Memory, done: Sequence[Crafted]) -> None:
     for one in done:
         what = f"admitted {one.name} ({one.tool})" if one.tool else "refused"
         common.echo(f"plan {one.plan}: {what}: {short(one.why, 300)}")
+        if one.shadowed is not None:
+            common.echo(f"  {one.shadowed.checks}")
