@@ -25,9 +25,10 @@ def warm() -> str:
     """Where the process listens that forks for each `clew`, with the libraries loaded; started once, ends with us."""
     place = f"{tempfile.mkdtemp(prefix='clew-warm-')}/socket"
     command = [sys.executable, "-P", WARM, "serve", place]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    atexit.register(lambda: (process.terminate(), process.wait()))
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # it ends with the pipe
+    assert process.stdin is not None
     assert process.stdout is not None
+    atexit.register(lambda pipe: (pipe.close(), process.wait()), process.stdin)
     with process.stdout as said:
         assert said.readline() == b"ready\n"
     return place

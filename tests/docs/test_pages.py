@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,12 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.delenv("CLEW_STORE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path.with_name(f"{tmp_path.name}-cache")))  # where an index is kept
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path.with_name(f"{tmp_path.name}-state")))  # what was allowed
-    assert execute(page) > 0
+    try:
+        assert execute(page) > 0
+    except Exception as error:
+        if shutil.which("bwrap") is None and "bubblewrap" in str(error):
+            pytest.skip(f"bubblewrap is not installed: {page.name} stops at {str(error).partition(chr(10))[0][:80]}")
+        raise
 
 
 def test_blocks_that_are_not_run_say_why_and_are_few():
