@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clew.store import Keeper
 
 PORT = 8421
+PORT_HELP = f"Port; 0 takes a free one.  [default: {PORT}, or a free one; for PROGRAM 0]"
 MOST = 12  # paths that a line names
 
 
@@ -76,7 +77,7 @@ MINUTES = common.Amount(float, 0, above=True)
 @option("--mask", "masks", metavar="REGEX", multiple=True, help=MASK_HELP)
 @option("--idle", type=MINUTES, metavar="MINUTES", help=IDLE_HELP)
 @common.host_option
-@option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}; for PROGRAM 0]")
+@option("--port", type=click.IntRange(0, 65535), help=PORT_HELP)
 @option("--token", envvar="CLEW_GATEWAY_TOKEN", default="", help="API key that clients must send.")
 @run_options.model_options
 @common.store_option
@@ -132,8 +133,8 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
         folders=_folders(options, store_path) if options["workspace"] or options["into"] else None,
         matching=_matching(options["match"], options["masks"]),
     )
-    port = options["port"] if options["port"] is not None else 0 if program else PORT
-    listener = listen(options["host"], port)
+    port = 0 if options["port"] is None and program else options["port"]
+    listener = listen(options["host"], port, PORT)
     address = f"http://{options['host']}:{listener.getsockname()[1]}"
     raise SystemExit(asyncio.run(_serve(gateway, listener, address, program, options, store_path)))
 

@@ -49,7 +49,7 @@ POSITIVE = click.IntRange(1)
 @option("--weight-updates", metavar="FOLDER", type=FOLDER, help=UPDATES_HELP)
 @option("--record", metavar="STORE", help="Record what is served as runs in this store.")
 @common.host_option
-@option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0 takes a free one.")
+@option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes a free one.  [default: {PORT}, or a free one]")
 @option("--agent", metavar="FILE:FUNCTION", help="Let this agent answer: each completion is a run of it.")
 @option("--config", default="{}", only_with="--agent", help="arguments of the agent, as JSON.")
 @run_options.limit_options
@@ -148,7 +148,7 @@ def listen_and_serve(
     recorder = Recorder(store, served, about, beside) if store is not None else None
     most = limits(options)
     server = Server(served, names=names, beside=beside, keys=keys, limits=most, recorder=recorder, updates=updates)
-    listener = listen(options["host"], options["port"])
+    listener = listen(options["host"], options["port"], PORT)
     told = [f"keys: {len(keys) or 'none'}", f"records into {options['record']}" if recorder else "records nothing"]
     if (module := getattr(model, "module", None)) is not None and (
         at := next(module.parameters())

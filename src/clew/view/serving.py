@@ -32,14 +32,14 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def listen(host: str, port: int | None) -> socket.socket:
-    """A listening socket at the port asked for; without one to the usual port, or to a free one where that is taken.
+def listen(host: str, port: int | None, usual: int = PORT) -> socket.socket:
+    """A listening socket at the port asked for; without one at the usual port, or at a free one where that is taken.
 
     Raises:
         BadInput: the address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in [PORT, 0] if port is None else [port]:
+    for number in [usual, 0] if port is None else [port]:
         # named as TCP, or asyncio does not switch off the delay of small packets
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,5 +50,5 @@ def listen(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             listener.close()
             failed = error
-    place = f"{host}:{PORT if port is None else port}"
+    place = f"{host}:{usual if port is None else port}"
     raise BadInput(f"{place} cannot be served: {failed.strerror or failed}", remedy="Name another --host or --port.")
