@@ -176,7 +176,8 @@ class _Line:
             parts.append("a run of the agent and a verdict for each, or a verdict on labelled work")
             if o["anchor"] is None:
                 parts.append(f"{o['labelled']} runs before, for labelled work")
-        parts.append(f"2 x {len(self.test) * o['repeats']} runs at held-out tasks at the end")
+        held_out = f"2 x {len(self.test) * o['repeats']} runs at held-out tasks at the end"
+        parts.append(held_out + (", and the last judge's verdict on each" if self.judged else ""))
         caps = [f"at most {o['tokens']:,} tokens"] if o["tokens"] else []
         caps += [f"at most ${o['max_cost']:g}"] if o["max_cost"] else []
         bound = (
@@ -352,6 +353,32 @@ def _lines_of(path: str) -> list[str]:
     return list(dict.fromkeys(line.strip() for line in _text_of(path).splitlines() if line.strip()))
 
 
+def _fresh(found: SearchEnd) -> dict[str, Any]:
+    """What held-out work says of the last judge, and how often the anchor was asked (JSON)."""
+    seen = found.held_out
+    told: dict[str, Any] = {"comparisons": {"gain": found.gain.json()}}
+    if seen is not None:
+        told["comparisons"]["judge"] = seen.comparisons.json()
+        tested = seen.comparisons.tested
+        told["judge_held_out"] = seen._asdict() | {"right": seen.right if tested else None, "comparisons": None}
+        del told["judge_held_out"]["comparisons"]
+    return told | ({"anchor_use": found.use._asdict()} if found.use is not None else {})
+
+
+def _tell_judges(found: SearchEnd) -> None:
+    """The last judge on held-out work first: the anchor chose it, and flatters it."""
+    if (seen := found.held_out) is not None:
+        right = seen.comparisons.verdict(f"right on {seen.right:.0%} of {seen.comparisons.made}")
+        best = f"of the best agent's {seen.pieces} it accepts {seen.accepted}, and {seen.good} earn a reward above 0.5"
+        common.echo(f"last judge on held-out work: {right}; {best}")
+    for name, judge in zip(("first", "last"), found.judges, strict=False):
+        chosen = ""
+        if name == "last" and found.use is not None and found.use.comparisons:
+            among = found.use.comparisons + 1
+            chosen = f"; chosen by this anchor among {among}, so up to {found.use.bound:.0%} too high"
+        common.echo(f"{name} judge on the anchor: right on {judge.right:.0%}, accepts {judge.accepted:.0%}{chosen}")
+
+
 def _end(line: _Line, found: SearchEnd, spent: dict[str, float], ended_by: str, as_json: bool) -> None:
     """Write the best text, and tell what the search came to."""
     claims = ("mean reward of the first agent", "mean reward of the best agent", "best less first")
@@ -374,6 +401,7 @@ def _end(line: _Line, found: SearchEnd, spent: dict[str, float], ended_by: str, 
                 "spent": spent,
                 "ended_by": ended_by,
                 "judges": {name: judge._asdict() for name, judge in judges.items()},
+                **_fresh(found),
                 "notes": found.notes,
             }
         )
@@ -381,15 +409,14 @@ def _end(line: _Line, found: SearchEnd, spent: dict[str, float], ended_by: str, 
     common.echo(", ".join(f"{value:,} {name}" for name, value in found.facts.items()) + f"; ended by {ended_by}")
     each = f"{spent.get('tokens', 0) / max(1, spent.get('outcomes', 0)):,.0f} tokens and {line.pace:.3f} s an outcome"
     common.echo("spent: " + ", ".join(f"{value:,.6g} {name}" for name, value in spent.items()) + f"; {each}")
-    who = "accepted by the judge" if judges else "with a reward above 0.5"
+    who = "accepted by the judge that guided it" if judges else "with a reward above 0.5"
     common.echo(f"the best agent's work in the search: {good} of {good + bad} {who}")
-    for name, judge in judges.items():
-        common.echo(f"{name} judge on the anchor: right on {judge.right:.0%}, accepts {judge.accepted:.0%}")
+    _tell_judges(found)
     for name, report in told.items():
         shown = f"{report.estimate:.3f} [{report.low:.3f}, {report.high:.3f}]"
         common.echo(f"held-out {name:<7}{shown}  {report.n} tasks")
     if told["gain"].low <= 0:
-        common.echo("no gain is shown at held-out tasks")
+        common.echo(found.gain.verdict("no gain is shown at held-out tasks"))
     for note in found.notes:
         common.say(f"note: {note}")
     common.echo(f"\n{best}\n\nwrote {path}")

@@ -9,12 +9,13 @@ def judge(walk: Walk) -> Found:
     """Improve a clerk's policy under a judge that is replaced where a private set of labelled work says so."""
     sizes = f"--outcomes {walk.few(8192, 1024)} --folder {walk.path('policy')}"
     evolved = walk.type(f"evolve agents --world desk {sizes}")
-    first, last, n = evolved["judges"]["first"]["right"], evolved["judges"]["last"]["right"], evolved["anchor"]
+    seen = evolved["judge_held_out"]
+    fresh = "was not tested" if seen["right"] is None else f"is right on {seen['right']:.0%}"
     return Found(
         figure=report(evolved["gain"], "success at held-out tasks gained by the search"),
         control=report(evolved["before"], "success before"),
-        means=f"The judge was replaced {evolved['replacements']} times; of {n} labelled works the first was right on "
-        f"{first:.0%}, the last on {last:.0%}.",
+        means=f"The judge was replaced {evolved['replacements']} times; on held-out work, by which it was not chosen, "
+        f"the last {fresh}.",
         place="runs?q=world%3Ddesk",
     )
 
