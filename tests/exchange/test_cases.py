@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from clew.core.errors import BadRecord
+from clew.core.errors import BadInput, BadRecord
 from clew.exchange import export, import_file, recall
 from clew.models.dialects.foreign import neutral
 from clew.models.remote.client import DIALECTS
@@ -95,3 +97,58 @@ def test_a_line_that_repeats_the_blocks_of_its_reply_replaces_them():
     found = recall(run)
     assert [len(m.calls) for m in found.messages if m.role == "assistant"] == [1, 0]
     assert sum(meter.usage.completion for meter in found.meters) == 97
+
+
+def test_trajectories_of_sub_agents_become_conversations_and_are_written_again(tmp_path):
+    store, (run,) = taken("atif-sub/trajectory.json")
+    found = recall(run)
+    assert [m.text for m in found.messages] == ["Find it", "I ask a helper.", "It is in b.", "In b."]
+    assert [[m.text for m in other] for other in found.others] == [["look", "b"]]
+    assert found.other_meters[0][0].model == "m2"
+    export(store, [run], tmp_path / "x.json", "atif")
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert written["subagent_trajectories"][0]["trajectory_id"] == "sub1"
+    again, said = MemoryStore(), list[BadRecord]()
+    (id,) = import_file(again, tmp_path / "x.json", on_bad=said.append)
+    assert recall(Run(again, id)).others == found.others
+    assert not said
+    data = json.loads((CASES / "atif-sub/trajectory.json").read_text())
+    del data["subagent_trajectories"]
+    (tmp_path / "named.json").write_text(json.dumps(data))
+    import_file(MemoryStore(), tmp_path / "named.json", on_bad=said.append)
+    assert "1 trajectories of sub-agents are in other files: 'sub1'" in said[0].message
+
+
+def test_lines_of_a_log_that_no_reader_knows_are_counted_and_named():
+    said = list[BadRecord]()
+    _, (run,) = taken("codex-torn-line/rollout-2026-07-08T03-20-00-y.jsonl", said=said)
+    assert ["y.jsonl:5: " in one.message for one in said] == [True, False]
+    assert "y.jsonl:3: lines of unknown kinds are left out: 1 'web_search_call', 1 'world_state'" in said[1].message
+    assert texts(run)[-1] == "Added."
+
+
+def test_a_log_packed_by_zstandard_is_read_or_named_as_such(monkeypatch, tmp_path):
+    packed = CASES / "codex-zst/rollout-2026-07-08T03-20-00-x.jsonl.zst"
+    if importlib.util.find_spec("zstandard"):
+        _, (run,) = taken(f"codex-zst/{packed.name}")
+        assert texts(run)[-1] == "Added."
+        (tmp_path / "torn.jsonl.zst").write_bytes(packed.read_bytes()[:300])
+        with pytest.raises(BadRecord, match="breaks off"):
+            import_file(MemoryStore(), tmp_path / "torn.jsonl.zst", "codex")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(BadInput, match="is compressed by Zstandard") as error:
+        import_file(MemoryStore(), packed)
+    assert "zstd -d " in error.value.remedy
+    store, runs = taken("claude-repeated-id/session.jsonl")
+    with pytest.raises(BadInput, match="Zstandard is read, not written"):
+        export(store, runs, tmp_path / "x.jsonl.zst")
+
+
+@pytest.mark.parametrize(("file", "runs"), [("bom.json", 1), ("bom.jsonl", 2), ("crlf.jsonl", 2)])
+def test_a_byte_order_mark_is_passed_over(file, runs):
+    assert len(taken(f"openai-bom/{file}")[1]) == runs
+
+
+def test_another_encoding_is_named():
+    with pytest.raises(BadRecord, match="is saved as UTF-16"):
+        taken("openai-bom/utf16.jsonl")

@@ -49,7 +49,13 @@ class Recognises(Protocol):
 FORMATS = {"openai": "openai_jsonl", "parquet": "parquet", "inspect": "inspect_log", "atif": "atif"}
 FORMATS |= {"otel": "telemetry.file", "mini-swe-agent": "sessions.mini_swe"}
 FORMATS |= {"codex": "sessions.codex", "claude-code": "sessions.claude_code"}
-JSON = (".json", ".jsonl", ".ndjson", ".jsonl.gz")  # endings that say too little: the file itself is looked at
+JSON = (
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".jsonl.gz",
+    ".jsonl.zst",
+)  # endings that say too little: the file itself is looked at
 
 
 def format_of(path: str | Path, format: str | None = None) -> str:

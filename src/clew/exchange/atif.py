@@ -20,7 +20,7 @@ from clew.core.values import Message, ToolCall, Usage
 from clew.exchange import files
 from clew.exchange.beside import read as read_values
 from clew.exchange.beside import to_json
-from clew.exchange.files import brief
+from clew.exchange.files import Skipped, brief
 from clew.exchange.openai_jsonl import number, scores_of
 from clew.exchange.transcript import Meter, Transcript, lost, regained
 from clew.models.dialects import chat, text_of
@@ -29,6 +29,7 @@ VERSION = "ATIF-v1.8"
 SUFFIXES = (".json", ".atif.jsonl")
 SOURCES = {"system": "system", "user": "user", "agent": "assistant"}
 NEEDS = "Give a trajectory as Harbor writes it, with schema_version, agent and steps."
+INNER = "subagent_trajectories"
 VERSIONED = re.compile(rb'"schema_version"\s*:')
 STEP = {"step_id", "source", "message", "reasoning_content", "tool_calls", "observation", "metrics"}
 Json = dict[str, Any]
@@ -42,6 +43,8 @@ def recognises(head: bytes, suffix: str) -> bool:
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
     """Transcripts of a document, or of a file with one document a line; one that is none gives its error.
 
+    Trajectories of sub-agents that a document holds are conversations of its run; those that it only names are told of.
+
     Raises:
         BadInput: the file cannot be opened.
     """
@@ -51,7 +54,12 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
         documents = (one for one in [(path.name, files.whole(path))])
     for where, text in documents:
         try:
-            yield transcript_of(files.loads(text), where)
+            data = files.loads(text)
+            it = transcript_of(data, where)
+            if gone := _elsewhere(data):
+                told = f"{where}: {len(gone)} trajectories of sub-agents are in other files: {', '.join(gone[:5])}"
+                yield Skipped(told, remedy="The rest of the trajectory is imported; import these files too.")
+            yield it
         except BadRecord as error:
             yield BadRecord(f"{where}: {error.message}", remedy=error.remedy or NEEDS)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
@@ -67,33 +75,71 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     schema = str(data.get("schema_version", "")) if isinstance(data, dict) else ""
     if not isinstance(data, dict) or not schema.startswith("ATIF-v1."):
         raise BadRecord(f"schema_version {brief(schema)} is not ATIF-v1", remedy=NEEDS)
-    steps = data.get("steps")
-    if not isinstance(steps, list) or not steps:
-        raise BadRecord("no steps", remedy=NEEDS)
-    messages, meters = list[Message](), list[Meter]()
-    for step in steps:
-        if not isinstance(step, dict) or step.get("source") not in SOURCES:
-            raise BadRecord(
-                f"a step of source {brief(step.get('source') if isinstance(step, dict) else step)}", remedy=NEEDS
-            )
-        messages += _messages(step)
-        if step["source"] == "agent":
-            meters.append(_meter(step.get("metrics") or {}))
+    messages, meters = _said(data.get("steps"))
+    inner = [_said(one.get("steps"), str((one.get("agent") or {}).get("model_name") or "")) for one in _inside(data)]
     ours = (data.get("extra") or {}).get("clew") or {}
     agent = data.get("agent") or {}
     tools = [chat.tool_from_wire(t) for t in agent.get("tool_definitions") or ()]
     return Transcript(
-        tuple(messages),
+        messages,
         str(ours.get("task_id") or ""),
         tuple(tools),
         number(ours.get("reward"), "reward"),
         scores_of(ours.get("scores") or {}),
         str(agent.get("model_name") or ""),
-        tuple(meters),
-        ours["fields"] if "fields" in ours else {k: v for k, v in data.items() if k != "steps"},
+        meters,
+        ours["fields"] if "fields" in ours else _fields(data),
+        tuple(said for said, _ in inner),
         where=where,
         values=read_values(ours.get("annotations"), [m.role for m in messages]) or (),
+        other_meters=tuple(took for _, took in inner),
     )
+
+
+def _fields(data: Json) -> Json:
+    """What a document says beside its steps, and each trajectory of a sub-agent beside its own."""
+    kept = {k: v for k, v in data.items() if k != "steps"}
+    heads = [{k: v for k, v in one.items() if k not in ("steps", INNER)} for one in _inside(data)]
+    return kept | ({INNER: heads} if heads else {})
+
+
+def _said(steps: object, model: str = "") -> tuple[tuple[Message, ...], tuple[Meter, ...]]:
+    """The messages of a trajectory's steps, and what each reply took."""
+    if not isinstance(steps, list) or not steps:
+        raise BadRecord("no steps", remedy=NEEDS)
+    messages, meters = list[Message](), list[Meter]()
+    for step in steps:
+        if not isinstance(step, dict) or step.get("source") not in SOURCES:
+            source = step.get("source") if isinstance(step, dict) else step
+            raise BadRecord(f"a step of source {brief(source)}", remedy=NEEDS)
+        messages += _messages(step)
+        if step["source"] == "agent":
+            meters.append(_meter(step.get("metrics") or {})._replace(model=str(step.get("model_name") or model)))
+    return tuple(messages), tuple(meters)
+
+
+def _inside(data: Json) -> list[Json]:
+    """The trajectories of sub-agents that a document holds, those of their own sub-agents among them."""
+    found = list[Json]()
+    for one in data.get(INNER) or ():
+        if not isinstance(one, dict):
+            raise BadRecord("the trajectory of a sub-agent is no object", remedy=NEEDS)
+        found += [one, *_inside(one)]
+    return found
+
+
+def _elsewhere(data: Json) -> list[str]:
+    """The trajectories of sub-agents that results name and the document does not hold, as errors quote them."""
+    every = [data, *_inside(data)]
+    here = {str(one.get(name)) for one in every for name in ("session_id", "trajectory_id") if one.get(name)}
+    found = dict[str, None]()
+    for step in (step for one in every for step in one["steps"]):
+        for result in (step.get("observation") or {}).get("results") or ():
+            for ref in result.get("subagent_trajectory_ref") or ():
+                names = [str(ref.get(k)) for k in ("trajectory_id", "session_id") if ref.get(k)]
+                if not here & set(names):
+                    found[brief(ref.get("trajectory_path") or (names or [ref])[0])] = None
+    return list(found)
 
 
 def _messages(step: Json) -> list[Message]:
@@ -139,17 +185,8 @@ def _meter(metrics: Mapping[str, Any]) -> Meter:
 
 
 def document_of(it: Transcript) -> Json:
-    """A transcript as a document."""
-    steps, meters, open_calls = list[Json](), iter(it.meters), set[str]()
-    for message in it.messages:
-        if message.role == "tool" and message.call_id in open_calls:
-            open_calls.discard(message.call_id)
-            steps[-1].setdefault("observation", {"results": []})["results"].append(_result(message))
-            continue
-        steps.append({"step_id": len(steps) + 1, **_step(message)})
-        open_calls = {call.id for call in message.calls}
-        if message.role == "assistant":
-            _measure(steps[-1], next(meters, Meter()))
+    """A transcript as a document; its further conversations are trajectories of sub-agents."""
+    steps = _steps(it.messages, it.meters)
     agent: Json = {"name": str(it.about.get("agent", "unknown")), "version": version("clew")}
     if it.model:
         agent["model_name"] = it.model
@@ -161,6 +198,7 @@ def document_of(it: Transcript) -> Json:
         ours["fields"] = dict(it.fields)
     if it.values:
         ours["annotations"] = to_json(it.values)
+    inner = _inner(it)
     usage = [m.usage for m in it.meters]
     total = {
         "total_prompt_tokens": sum(u.prompt for u in usage),
@@ -174,9 +212,39 @@ def document_of(it: Transcript) -> Json:
         "session_id": str(it.about.get("run", it.where or it.task_id)),
         "agent": agent,
         "steps": steps,
+        **({INNER: inner} if inner else {}),
         "final_metrics": total,
         "extra": {"clew": ours},
     }
+
+
+def _steps(messages: Sequence[Message], took: Sequence[Meter]) -> list[Json]:
+    """The steps of a conversation; results stand with the calls that they answer."""
+    steps, meters, open_calls = list[Json](), iter(took), set[str]()
+    for message in messages:
+        if message.role == "tool" and message.call_id in open_calls:
+            open_calls.discard(message.call_id)
+            steps[-1].setdefault("observation", {"results": []})["results"].append(_result(message))
+            continue
+        steps.append({"step_id": len(steps) + 1, **_step(message)})
+        open_calls = {call.id for call in message.calls}
+        if message.role == "assistant":
+            _measure(steps[-1], next(meters, Meter()))
+    return steps
+
+
+def _inner(it: Transcript) -> list[Json]:
+    """The further conversations of a run as trajectories; one that came so has its ids and its agent back."""
+    heads = (it.fields or {}).get(INNER)
+    heads = heads if isinstance(heads, list) and len(heads) == len(it.others) else [{} for _ in it.others]
+    found = list[Json]()
+    for place, (messages, head) in enumerate(zip(it.others, heads, strict=True)):
+        took = it.other_meters[place] if place < len(it.other_meters) else ()
+        model = next((meter.model for meter in took if meter.model), it.model)
+        agent = {"name": "unknown", "version": "unknown"} | ({"model_name": model} if model else {})
+        usual = {"schema_version": VERSION, "trajectory_id": f"{it.about.get('run', it.where)}-{place + 1}"}
+        found.append({**usual, "agent": agent, **head, "steps": _steps(messages, took)})
+    return found
 
 
 def _step(message: Message) -> Json:

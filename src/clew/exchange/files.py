@@ -6,10 +6,14 @@ that others made must not take more memory or time than its size can answer for.
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import importlib
+import io
 import json
 import math
 import os
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,11 +21,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from clew.core.errors import BadInput, BadRecord
+from clew.core.printable import quoted
 
 LINE = 64 << 20  # bytes of a line, or of a document that is a file
 VALUES = 4_000_000  # of one JSON text; each takes up to 250 bytes of memory
 DEPTH = 200  # of lists and objects in one another
 UNPACKED, RATIO = 1 << 30, 100  # see Budget; text seldom unpacks to 30 times its size
+PACKED = (".gz", ".zst")  # endings of compressed files
+PIECE = 1 << 10  # bytes that are unpacked at a time; they become at most 32 MiB
+WINDOW = 128 << 20  # bytes that unpacking one may hold
 TOO_DEEP = f"lists or objects nested more than {DEPTH} deep"
 SHORTER = "Split it, or leave it out."
 
@@ -35,7 +43,7 @@ def loads(text: str | bytes) -> Any:
     if len(text) > LINE:
         raise ValueError(f"more than {LINE >> 20} MiB of JSON")
     if isinstance(text, bytes):
-        text = text.decode("utf-8", "surrogatepass")
+        text = text.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogatepass")
     opened = text.count("[") + text.count("{")
     if opened + text.count(",") > VALUES:
         raise ValueError(f"more than {VALUES:,} values")
@@ -116,26 +124,95 @@ def lines(path: Path, long: Callable[[int], object] | None = None) -> Iterator[t
     number = 0
     try:
         budget = Budget(path)
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        with _opened(path) as file:
             while line := file.readline(LINE + 1):
                 number += 1
-                if path.suffix == ".gz":
+                if number == 1:
+                    line = _unmarked(path, line)
+                if path.suffix in PACKED:
                     budget.spend(len(line))
                 if len(line) > LINE:
                     if long is None:
                         raise BadRecord(f"{path.name}:{number}: a line of more than {LINE >> 20} MiB", remedy=SHORTER)
                     long(number)
                     while not line.endswith(b"\n") and (line := file.readline(1 << 20)):
-                        if path.suffix == ".gz":
+                        if path.suffix in PACKED:
                             budget.spend(len(line))
                     continue
                 if not line.isspace():
                     yield number, line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except _damages() as error:
         remedy = "The file is damaged or was not copied whole."
         raise BadRecord(f"{path.name}:{number + 1}: {error}", remedy=remedy) from error
     except OSError as error:
         raise unusable(path, error) from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A file open for reading, its content unpacked.
+
+    Raises:
+        BadInput: it is compressed by Zstandard, and the package for that is not installed. OSError: as ``open``.
+    """
+    if path.suffix == ".gz":
+        return io.BufferedReader(gzip.open(path))
+    if path.suffix != ".zst":
+        return open(path, "rb")
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        remedy = f"Install the package zstandard, or unpack the file: zstd -d {quoted(str(path))}"
+        raise BadInput(f"{path.name} is compressed by Zstandard", remedy=remedy) from None
+    return io.BufferedReader(_Unpacked(path, zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj))
+
+
+class _Unpacked(io.RawIOBase):
+    """A file of Zstandard's frames as it unpacks; one that breaks off raises EOFError, as one of gzip's does."""
+
+    def __init__(self, path: Path, frame: Callable[[], Any]) -> None:
+        self._file, self._frame = path.open("rb"), frame  # closed by ``close``
+        self._now: Any = None  # the frame that is being read
+        self._left = self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            piece, self._left = self._left or self._file.read(PIECE), b""
+            if not piece and self._now is not None:
+                raise EOFError("the file breaks off")
+            if not piece:
+                return 0
+            self._now = self._now or self._frame()
+            self._ready = self._now.decompress(piece)
+            if self._now.eof:
+                self._left, self._now = self._now.unused_data, None
+        taken = self._ready[: len(buffer)]
+        buffer[: len(taken)] = taken
+        self._ready = self._ready[len(taken) :]
+        return len(taken)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _damages() -> tuple[type[BaseException], ...]:
+    """What a damaged compressed file raises."""
+    known, zstandard = (EOFError, zlib.error, gzip.BadGzipFile), sys.modules.get("zstandard")
+    return known if zstandard is None else (*known, zstandard.ZstdError)
+
+
+def _unmarked(path: Path, text: bytes) -> bytes:
+    """The beginning of a text without a byte order mark.
+
+    Raises:
+        BadRecord: the mark is that of UTF-16.
+    """
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise BadRecord(f"{path.name} is saved as UTF-16", remedy="Save it as UTF-8.")
+    return text.removeprefix(codecs.BOM_UTF8)
 
 
 class Skipped(BadRecord):
@@ -143,15 +220,15 @@ class Skipped(BadRecord):
 
 
 def head(path: Path, size: int) -> bytes:
-    """How a file begins, gzipped or not; nothing of one that is not gzip though it is called so.
+    """How a file begins, compressed or not; nothing of one that is not compressed though it is called so.
 
     Raises:
         BadInput: it cannot be opened.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            return file.read(size)
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+        with _opened(path) as file:
+            return file.read(size).removeprefix(codecs.BOM_UTF8)
+    except _damages():
         return b""
     except OSError as error:
         raise unusable(path, error) from error
@@ -184,7 +261,7 @@ def whole(path: Path) -> bytes:
         raise unusable(path, error) from error
     if len(text) > LINE:
         raise BadRecord(f"{path.name}: a document of more than {LINE >> 20} MiB", remedy=SHORTER)
-    return text
+    return _unmarked(path, text)
 
 
 class Budget:
@@ -231,7 +308,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """As ``replacing``, open for writing, gzipped where the name says so. Equal content gives equal bytes."""
+    """As ``replacing``, open for writing, gzipped where the name says so. Equal content gives equal bytes.
+
+    Raises:
+        BadInput: it cannot be written; Zstandard is read alone.
+    """
+    if path.suffix == ".zst":
+        raise BadInput(f"{path.name}: Zstandard is read, not written", remedy="Write a .jsonl or a .jsonl.gz file.")
     with replacing(path) as beside, open(beside, "wb") as raw:
         if path.suffix == ".gz":
             with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:

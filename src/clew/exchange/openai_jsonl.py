@@ -25,7 +25,7 @@ from clew.exchange.transcript import Transcript, task_id_of, turns_of
 from clew.models.dialects import chat, dumps, media, tags
 from clew.models.dialects.foreign import neutral
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 NEEDS = 'A run is a JSON object with "messages", a list in OpenAI\'s format, or that list: one a line, or a .json file.'
 _DATA = re.compile(r"data:(image/[a-z]{1,20});base64,([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _NAMES = {"traj": "messages", "instance_id": "task_id"}  # as tau-bench and mini-swe-agent call them

@@ -224,7 +224,6 @@ def recall(run: Run) -> Transcript:
     the first, is ``messages``; the others are ``others``.
     """
     asks = [c for c in run.calls if c.kind == "ask" and c.done >= 0]
-    last = next((c.setup for c in reversed(asks) if c.setup is not None), None)
     opened = run.calls[0].setup if run.calls else None
     found = run.store.annotations([run.id], target="run")
     scores = {a.method: a.value for a in found if a.value is not None and a.method != "reward"}
@@ -234,6 +233,9 @@ def recall(run: Run) -> Transcript:
     said = ends(run, asks)
     main = max(range(len(said)), key=lambda i: (len(said[i]), -i), default=0)
     path = said.pop(main) if said else []
+    own = {node.key for node in path}
+    set_up = [c for c in reversed(asks) if c.setup is not None]
+    last = next((c.setup for c in set_up if c.node_out in own), set_up[0].setup if set_up else None)
     model = plain((last.served_by or last.model) if last is not None else run.model)
     return Transcript(
         _opening(run, not asks) + tuple(node.message for node in path) + _after(run, asks, path),

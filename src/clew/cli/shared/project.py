@@ -184,7 +184,7 @@ class Project:
             return value
         return (self._word(key, value),) if param.multiple or param.nargs == -1 else self._word(key, value)
 
-    def _word(self, key: str, value: Any) -> str:
+    def _word(self, key: str, value: object) -> str:
         text, root = str(value), self.path.parent
         place = file_of(text) or text
         if (key.rstrip("s") not in PLACES and key not in PLACES) or os.path.isabs(place) or root == Path.cwd():

@@ -20,6 +20,7 @@ from clew.exchange.sessions.log_lines import (
     Row,
     Said,
     Talk,
+    Unread,
     begins,
     in_order,
     refused,
@@ -70,6 +71,7 @@ class Session:
 
     def __init__(self) -> None:
         self.about: dict[str, str] = {}
+        self.unknown = Unread()
         self._threads: dict[str, list[Thread]] = {"": [Thread()]}
         self._agent: dict[str, str] = {}  # of each line, by its uuid
         self._seen: set[str] = set()
@@ -79,6 +81,7 @@ class Session:
 
     def take(self, path: Path, beside: str = "") -> Iterator[Skipped]:
         """Read a file of the session; ``beside`` names the sub-agent whose own file it is."""
+        self.unknown = Unread()
         for row in rows(path):
             if isinstance(row, Skipped):
                 yield row
@@ -87,6 +90,7 @@ class Session:
                 self._line(row, beside)
             except (BadRecord, *BROKEN) as error:
                 yield refused(path, row, error)
+        yield from self.unknown.told(path)
 
     def _line(self, row: Row, beside: str) -> None:
         data = row.data
@@ -101,6 +105,8 @@ class Session:
         title = data.get("aiTitle", data.get("customTitle", data.get("summary")))
         if isinstance(title, str) and data.get("type") in ("summary", "ai-title", "custom-title"):
             self.about["title"] = title[:1000]
+        if data.get("type") not in KINDS:
+            self.unknown.add(data.get("type"), row.number)
         agent = beside
         if data.get("isSidechain") is True and not beside:
             above = self._agent.get(parent, "") if isinstance(parent, str) else ""

@@ -15,7 +15,7 @@ from typing import Any
 from clew.core.errors import BadRecord
 from clew.core.values import Message, Usage
 from clew.exchange.files import Skipped, brief
-from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, begins, refused, rows, seconds, transcript
+from clew.exchange.sessions.log_lines import BROKEN, Row, Talk, Unread, begins, refused, rows, seconds, transcript
 from clew.exchange.transcript import Meter, Transcript
 from clew.models.dialects import count, responses
 
@@ -24,6 +24,8 @@ SUFFIXES = ()
 NEEDS = "Give a session log of Codex (~/.codex/sessions/**/rollout-*.jsonl) with at least one reply."
 OUTPUTS = {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
 SAID = {"message", "reasoning", "function_call", "custom_tool_call", "local_shell_call"}
+BESIDE = {"ghost_snapshot"}  # an item that is Codex's own and no part of what is said
+KNOWN = {"event_msg"}  # lines that say once more what items say, for its screen
 ABOUT = ("id", "cwd", "originator", "cli_version", "source", "model_provider", "forked_from_id", "thread_source")
 
 
@@ -54,6 +56,7 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
             session.line(row)
         except (BadRecord, *BROKEN) as error:
             yield refused(path, row, error)
+    yield from session.unknown.told(path)
     talks = [part.finish() for part in session.finish()]
     yield transcript(path, talks, {"codex": session.about}) or BadRecord(f"{path.name}: no replies", remedy=NEEDS)
 
@@ -63,6 +66,7 @@ class Session:
 
     def __init__(self) -> None:
         self.about: Json = {}
+        self.unknown = Unread()
         self._talks = [Talk()]
         self._reply: list[Json] = []  # items of the reply that is not yet complete
         self._model, self._system = "", ""
@@ -79,9 +83,9 @@ class Session:
         at = seconds(data.get("timestamp"))
         payload = data.get("payload")
         if kind in SAID | OUTPUTS:
-            self._item(data, at)
+            self._item(data, at, row.number)
         elif kind == "response_item":
-            self._item(_object(payload), at)
+            self._item(_object(payload), at, row.number)
         elif kind == "session_meta" or {"id", "timestamp", "instructions"} <= data.keys():
             self._meta(_object(payload) if kind == "session_meta" else data)
         elif kind == "turn_context":
@@ -91,6 +95,8 @@ class Session:
             self._count(payload.get("info") if isinstance(payload, dict) else None)
         elif kind == "compacted":
             self._compact(_object(payload))
+        elif kind not in KNOWN and "record_type" not in data:
+            self.unknown.add(kind, row.number)
         self._last = at or self._last
 
     def _meta(self, payload: Json) -> None:
@@ -103,7 +109,7 @@ class Session:
             self._system = text
             self._talks[-1].messages.append(Message("system", text))
 
-    def _item(self, item: Json, at: float) -> None:
+    def _item(self, item: Json, at: float, number: int) -> None:
         kind = item.get("type")
         if kind in OUTPUTS:
             output = item.get("output")
@@ -122,6 +128,8 @@ class Session:
                 self._began = self._last or at
             self._reply.append(item)
             self._ended = at
+        elif kind not in BESIDE:
+            self.unknown.add(kind, number)
 
     def _say(self, item: Json) -> None:
         messages = responses.messages_from_wire([item])

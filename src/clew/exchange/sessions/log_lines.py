@@ -7,6 +7,7 @@ line that cannot be read is left out and reported, and what is kept is bounded.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from clew.exchange.transcript import Meter, Transcript
 
 Json = dict[str, Any]
 BYTES, LINES = 1 << 30, 1_000_000  # of one log
+KINDS = 5  # that are named of one log
 LEFT = "The rest of the log is imported."
 BROKEN = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError)
 
@@ -64,6 +66,25 @@ def _skipped(path: Path, number: int, why: str) -> Skipped:
 def refused(path: Path, row: Row, error: Exception) -> Skipped:
     """The word on a line whose fields are not what its kind of log has there."""
     return _skipped(path, row.number, f"not as such a log has it: {files.brief(str(error))}")
+
+
+class Unread:
+    """Lines of kinds that a reader has no name for: they are no part of the run, and are counted and named."""
+
+    def __init__(self) -> None:
+        self._kinds, self._first = Counter[str](), 0
+
+    def add(self, kind: object, number: int) -> None:
+        self._first = self._first or number
+        self._kinds[str(kind)] += 1
+
+    def told(self, path: Path) -> Iterator[Skipped]:
+        """The word on them, if there are any, at the first of them."""
+        if self._kinds:
+            counts = sorted(self._kinds.items())
+            named = ", ".join(f"{count} {files.brief(kind)}" for kind, count in counts[:KINDS])
+            more = f" and {len(counts) - KINDS} other kinds" if len(counts) > KINDS else ""
+            yield _skipped(path, self._first, f"lines of unknown kinds are left out: {named}{more}")
 
 
 def begins(head: bytes, most: int = 50) -> Iterator[Json]:
