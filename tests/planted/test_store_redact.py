@@ -141,3 +141,13 @@ def test_forks_of_programs_and_snapshots_are_searched(clew, imported, tmp_path):
 def test_a_line_that_means_nothing_is_refused(clew, imported):
     for words in (["--text", "abc"], ["--text", WORD, imported], [], ["--text", WORD, "--files", "x"], ["no-such-run"]):
         assert clew("store", "redact", *words, "--yes", "--store", "s.db", code=None).exit_code == 2
+
+
+def test_importing_the_file_again_is_not_silent(clew, imported, tmp_path):
+    clew("store", "redact", "--text", WORD, "--yes", "--store", "s.db")
+    again = clew("import", "x.jsonl", "--store", "s.db").output
+    assert "messages of 1 of these runs were redacted in this store and stay so" in again
+    (tmp_path / "other.jsonl").write_text(CASE.replace(WORD, "nothing"))
+    assert "redacted" not in clew("import", "other.jsonl", "--store", "other.db").output
+    clew("store", "redact", "--text", WORD, "--yes", "--store", "s.db")
+    assert WORD.encode() not in bytes_of(tmp_path)

@@ -9,6 +9,7 @@ from base64 import b64encode
 
 import pytest
 
+from clew.audit import trails
 from clew.core.errors import BadInput, ReplayDiverged
 from clew.core.records import Annotation, GroupRow, Report
 from clew.core.values import Attempt, Inner, Message, Task, ToolSpec
@@ -41,6 +42,9 @@ def everywhere(store) -> tuple[str, str]:
     quiet.open("another door")
     quiet.ask("nothing", "at all")
     quiet.end()
+    begun = Script(store, "begun")
+    begun.open("a third door")
+    begun.put("act", action=f"say {SECRET}", done=-1)  # the intent of an act that was never answered
     store.commit()
     store.label("told", by="ann", note=f"it says {SECRET}")
     store.annotate([Annotation("run", "judge", 1.0, "quiet", data=json.dumps({"why": f"of {SECRET}"}))])
@@ -57,7 +61,7 @@ def everywhere(store) -> tuple[str, str]:
 def test_a_text_is_gone_from_every_place(kind, tmp_path):
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "a.db")
     told, quiet = everywhere(store)
-    assert store.find("text:zebra") == [told]
+    assert store.find("text:zebra") == ["begun", told]
     keys = [[call.key for call in store.calls(run)] for run in (told, quiet)]
     core = [b"Zebra"]
     assert sum(store.holding(core).values()) >= 12
@@ -191,3 +195,11 @@ def test_a_redaction_that_was_killed_is_finished_by_the_next(tmp_path):
         assert b"Zebra" not in file.read_bytes(), file.name
     assert store.verify() == []
     store.close()
+
+
+def test_a_redacted_run_teaches_nothing():
+    store = MemoryStore()
+    runs = [Script(store, f"r{number}", task=f"t{number}").play(2, 1.0) for number in range(2)]
+    assert [trail.run for trail in trails(runs)] == ["r0", "r1"]
+    store.redact_runs(["r0"])
+    assert [trail.run for trail in trails([Run(store, run.id) for run in runs])] == ["r1"]

@@ -120,7 +120,7 @@ def trails(runs: Iterable[Any]) -> list[Trail]:
     """Trails of recorded ``clew.store.Run``s: their completed acts on a world that names its states.
 
     A run is solved where the judge's reward, else the world's last, is positive. Acts that failed, and acts of tools
-    beside the world, are left out.
+    beside the world, are left out, and so is a run of which an act was redacted: it teaches nothing.
 
     Raises:
         BadInput: no run has such an act.
@@ -130,7 +130,7 @@ def trails(runs: Iterable[Any]) -> list[Trail]:
     found = []
     for run in runs:
         steps = [s for s in run.steps if s.act and s.before and s.act.state and s.before.state and not s.act.error]
-        if not steps:
+        if not steps or any(s.act.redacted or s.before.redacted for s in steps):
             continue
         states = (*(s.before.state for s in steps), steps[-1].act.state)
         reward = verdicts.get(run.id, steps[-1].act.reward)

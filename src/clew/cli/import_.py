@@ -112,6 +112,7 @@ def _import(
 ) -> None:
     """Import the files with a bar for each, and say what became of them."""
     from clew.exchange import import_file
+    from clew.store.redaction import known_gone
 
     store = common.open_store(store_path, create=True)
     taken: dict[str, list[str]] = {}
@@ -130,8 +131,15 @@ def _import(
                 skipped.append(error)
     if not taken:
         raise skipped[-1]
+    gone = known_gone(store, [run for runs in taken.values() for run in runs])
     if as_json:
-        common.end_with_json({"runs": taken, "skipped": [str(error) for error in skipped]})
+        told = {"runs": taken, "skipped": [str(error) for error in skipped]}
+        common.end_with_json(told | ({"redacted before": gone} if gone else {}))
+    if gone:
+        common.say(
+            f"messages of {len(gone)} of these runs were redacted in this store and stay so; what else the files say "
+            f"came in. To erase that too: {command_line('store redact', *gone[:3])}"
+        )
     for reason in skipped:
         common.say(f"skipped: {reason}")
     for file, runs in taken.items():

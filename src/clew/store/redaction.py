@@ -508,6 +508,13 @@ def _without(value: object, masked: Callable[[str], str]) -> object:
     return value
 
 
+def known_gone(store: Tables, runs: Iterable[str]) -> list[str]:
+    """Of these runs, those with a message that was redacted: it stays so when it comes in anew."""
+    tombs = store.tombstones()
+    rows = (store.row(run) for run in (runs if tombs else ()))
+    return [row.id for row in rows if any(key.hex() in tombs for key in tree_of(store, row))]
+
+
 def leftovers(call: Call) -> bool:
     """Whether a Call that has a tombstone holds content all the same."""
     if call.extra == SETTINGS:
