@@ -239,7 +239,7 @@ def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration, s
         common.say("note: the model gave no usable finding; these come from the ranking")
     for k, (f, whole) in enumerate(zip(done.findings, full, strict=True), 1):
         hint = "" if whole else "  (hint only)"
-        common.echo(f"{k}. {f.file}:{f.start}-{f.end}  confidence {f.confidence:.2f}{hint}")
+        common.echo(f"{k}. {f.file}:{f.start}-{f.end}  {f.sureness}{hint}")
         near = f"{len(f.dependencies)} files: {', '.join(f.dependencies[:4])}" if f.dependencies else "none"
         lines = {"place": f.location_explanation, "matched": ", ".join(f.matched), "cause": f.root_cause}
         lines |= {"idea": f.solution_idea, "imported by": near, "tests": f.testing_impact}

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from clew.coding.diagnose.code_tools import Tools
 from clew.coding.diagnose.confidence import Calibration, features
-from clew.coding.diagnose.finding import Evidence, Finding, ranked
+from clew.coding.diagnose.finding import Evidence, Finding, with_first
 from clew.coding.diagnose.rank import Corpus, Place, Ranking, rank
 from clew.coding.repository.languages import is_test
 from clew.coding.repository.repository import Index, View
@@ -137,9 +137,11 @@ class Chooser:
         return self._ranked[report]
 
     def confident(self, report: str, found: Sequence[Finding], calibration: Calibration) -> list[Finding]:
-        """These findings with their confidences."""
-        ranking = self.ranking(report)
-        return ranked(found, [calibration(features(ranking, f.file, f.start, f.end)) for f in found])
+        """These findings, the first with its confidence: on other places nothing was calibrated."""
+        if not found:
+            return []
+        first = found[0]
+        return with_first(found, calibration(features(self.ranking(report), first.file, first.start, first.end)))
 
     def findings(self, report: str) -> list[Finding]:
         if report not in self._found:

@@ -120,8 +120,9 @@ class Policy:
     threshold: float
     why: str
 
-    def full(self, confidences: Sequence[float]) -> list[bool]:
-        return [c >= self.threshold for c in confidences]
+    def full(self, confidences: Sequence[float | None]) -> list[bool]:
+        """Which are told whole; one without a confidence only where no confidence is asked for."""
+        return [self.threshold <= 0 if c is None else c >= self.threshold for c in confidences]
 
 
 def policy(agent: str, calibration: Calibration) -> Policy:

@@ -64,7 +64,8 @@ class Evidence:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One diagnosed place. Lines count from 1, ``end`` inclusive; ``dependencies`` empty: standalone; ``confidence``
-    is the chance that ``file`` is one that the fix changes. ``root_cause`` and ``solution_idea`` are empty where
+    is the chance that ``file`` is one that the fix changes, None of any place but the first: it is not calibrated.
+    ``root_cause`` and ``solution_idea`` are empty where
     nobody thought about the bug; then ``matched`` has the report's words in the place, the rarest first."""
 
     file: str
@@ -76,7 +77,7 @@ class Finding:
     dependencies: tuple[str, ...]
     testing_impact: str
     evidence: tuple[Evidence, ...] = field(default=())
-    confidence: float = 0.0
+    confidence: float | None = None
     matched: tuple[str, ...] = ()
 
     def json(self) -> dict[str, Any]:
@@ -89,8 +90,13 @@ class Finding:
             "dependencies": list(self.dependencies) or STANDALONE,
             "testing_impact": self.testing_impact,
             "evidence": [{"tool": e.tool, "args": dict(e.args), "lines": e.lines} for e in self.evidence],
-            "confidence": round(self.confidence, 4),
+            **({} if self.confidence is None else {"confidence": round(self.confidence, 4)}),
         }
+
+    @property
+    def sureness(self) -> str:
+        """The confidence in words."""
+        return "confidence not calibrated" if self.confidence is None else f"confidence {self.confidence:.2f}"
 
     def problems(self, view: View) -> list[str]:
         """What in this finding is not so in the repository: a file, span, dependency or test that does not exist."""
@@ -120,10 +126,10 @@ def finding(value: object) -> Finding:
     place = value["location"]
     try:
         file, start, end = str(place["file"]), int(place["start"]), int(place["end"])
-        confidence = float(value.get("confidence") or 0.0)
+        confidence = None if value.get("confidence") is None else float(value["confidence"])
     except (KeyError, TypeError, ValueError):
         raise BadInput(f"location {place!r}", remedy='It is {"file": ..., "start": line, "end": line}.') from None
-    if not file or not 1 <= start <= end or not 0 <= confidence <= 1:
+    if not file or not 1 <= start <= end or not 0 <= (confidence or 0.0) <= 1:
         raise BadInput(
             f"location {place!r}, confidence {confidence}", remedy="1 <= start <= end, 0 <= confidence <= 1."
         )
@@ -168,9 +174,9 @@ def answer(text: str) -> list[Finding] | None:
     return [finding(item) for item in value]
 
 
-def ranked(findings: Sequence[Finding], confidences: Sequence[float]) -> list[Finding]:
-    """Findings with these confidences, in their order."""
-    return [replace(f, confidence=c) for f, c in zip(findings, confidences, strict=True)]
+def with_first(findings: Sequence[Finding], confidence: float) -> list[Finding]:
+    """Findings of which the first has this confidence, and the others none: it is calibrated on first places alone."""
+    return [replace(f, confidence=None if k else confidence) for k, f in enumerate(findings)]
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:
@@ -198,7 +204,7 @@ def markdown(findings: Sequence[Finding], full: Sequence[bool] | None = None, ca
         if not whole:
             continue
         out += [
-            f"### {k}. `{f.file}` lines {f.start}-{f.end} (confidence {f.confidence:.2f})",
+            f"### {k}. `{f.file}` lines {f.start}-{f.end} ({f.sureness})",
             "",
             f"- Location: {f.location_explanation}",
             *([f"- Root cause: {f.root_cause}", f"- Direction of a fix: {f.solution_idea}"] if f.root_cause else []),
