@@ -243,7 +243,7 @@ def test_the_last_marker_ends_the_thinking():
 @pytest.mark.whole
 def test_an_endpoint_without_tokens_is_cut_in_its_text():
     runner = Runner(chatter, None, Markov(COIN, order=5), sampling={"max_tokens": 8})
-    runs = runner.collect([Task(f"t{i}", f"question {i}") for i in range(40)], 1).runs
+    runs = runner.collect([Task(f"t{i}", f"question {i}") for i in range(80)], 1).runs
     assert runs[0].reply(runs[0].calls[1].seq).ids is None
     hands = Continuations(runner, outcome=HEADS)
     arms, _ = study.prepare(runs, hands, HEADS, until="answer", sizes=Sizes(shares=(0, 0.5, 1), n=4, swaps=2))

@@ -13,7 +13,7 @@ from clew.core.values import Task
 from clew.harness import Runner
 from clew.models.markov import Markov
 from clew.store import Run, open_store
-from clew.store.run import span
+from clew.store.run import busy
 from clew.view.pages import curve_page
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
@@ -76,7 +76,7 @@ def test_seconds_are_foretold_as_a_range_that_every_continuation_as_a_whole_run_
     with open_store(coins) as store:
         runs = [Run(store, i) for i in store.find("agent:chatter", None)]
         calls = [call for run in runs for call in run.calls]
-    took = min(span(calls), sum(call.seconds for call in calls))
+    took = sum(end - start for start, end in busy(calls))
     assert cost["most_seconds"] == pytest.approx(cost["continuations"] * took / len(runs))
 
 

@@ -75,7 +75,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     it stop?). The thinking of a run with the other outcome is put in its place (does the answer follow it?). With local
     weights, linear probes of hidden states are held against controls that know only the prompt.
 
-    The verdict is one of: decided at the prompt; predictable but computed in the trace; open until then; cannot tell.
+    The verdict is one of: decided at the prompt; predictable but computed in the trace; open until then; open after
+    the thinking; cannot tell.
     The point at which thinking may stop is chosen on half of the prompts and judged on the others. All samples are
     kept: the same line continues where it stopped.
 
@@ -238,6 +239,8 @@ def _rules(arms: Arms, outcome: Shown | Voted) -> list[str]:
 
 
 def _told(found: Answer, ids: list[str], runs: tuple[str, ...], options: dict[str, Any]) -> None:
+    from clew.audit.early.linear_probes import SHUFFLES
+
     shares = found.arms.sizes.shares
     if found.curve is not None:
         risks = found.saving.risks if found.saving else (None,) * len(shares)
@@ -262,6 +265,9 @@ def _told(found: Answer, ids: list[str], runs: tuple[str, ...], options: dict[st
         common.echo("\nwhat tells the outcome (AUROC out of fold; .5 tells nothing):")
         told = [(p.name, _shown(p.auroc), _number(p.balanced), _number(p.within), p.auroc.n) for p in found.probes]
         common.print_table(("probe", "AUROC", "balanced accuracy", "within sources", "n"), told)
+        for control in (p for p in found.probes if p.bar is not None):
+            mean = control.auroc.estimate
+            common.echo(f"{control.name}, {SHUFFLES} times: mean {mean:.2f}, 95th percentile {control.bar:.2f}")
         if found.gain is not None:
             common.echo(f"the first thinking token tells {found.gain:+.2f} beyond the prompt's words")
         if found.matched is not None:
@@ -286,16 +292,14 @@ def _told(found: Answer, ids: list[str], runs: tuple[str, ...], options: dict[st
 
 def _in_words(curve: Curve) -> str:
     """The commitment curve as a sentence: at each cut by how much more is settled than at the one before."""
-    if curve.committed is None or curve.time is None:
+    if curve.committed is None:
         return "nothing is open before the thinking, so there is no commitment curve"
     told, last = list[str](), None
     for at, report in zip(curve.at, curve.committed, strict=True):
         if last is None or report.estimate - last >= STEP or at == curve.at[-1]:
             told.append(f"{max(report.estimate, 0):.0%} after {at:.0%}")
             last = report.estimate
-    time = curve.time
-    half = f"half after {time.estimate:.0%} [{time.low:.0%}, {time.high:.0%}]"
-    return f"of what is open before the thinking, so much is settled: {', '.join(told)} of it; {half}"
+    return f"of what is open before the thinking, so much is settled: {', '.join(told)} of it; {curve.half}"
 
 
 def _cuts(found: Answer) -> None:
@@ -356,9 +360,11 @@ def _json(found: Answer, outcome: Shown | Voted, ids: list[str]) -> dict[str, An
             "settled": None if curve.committed is None else [plain(r) for r in curve.committed],
         }
         said |= {"rate": plain(curve.rate), "fixed": plain(curve.fixed), "time": plain(curve.time)}
+        said |= {"half is settled": curve.half, "later than told": curve.late}
     said |= {"trace dependence": plain(found.dependence), "own thinking": plain(found.own)}
     said["probes"] = [
-        {"name": p.name, "balanced": p.balanced, "within": p.within, **plain(p.auroc)} for p in found.probes
+        {"name": p.name, "balanced": p.balanced, "within": p.within, "bar": p.bar, **plain(p.auroc)}
+        for p in found.probes
     ]
     said |= {"beyond the prompt": found.gain, "matched": plain(found.matched)}
     if found.valley is not None:

@@ -72,7 +72,9 @@ class Curve(NamedTuple):
 
     at: places, as shares of the thinking or as numbers of tokens. rate: of the outcome over all prompts. flips: chance
     that two continuations from each place differ. fixed: prompt-fixed share s0. committed: c at each place, None where
-    ``flips[0]`` is too small to divide by. time: the first place at which half is settled, None where undefined.
+    ``flips[0]`` is too small to divide by. time: the first place at which half is settled, None where it is not even at
+    the last. late: in more than 1 of 40 resamples of prompts half is not settled at the last place, so that the upper
+    end of ``time`` is no measurement.
     """
 
     at: tuple[float, ...]
@@ -81,6 +83,27 @@ class Curve(NamedTuple):
     fixed: Report
     committed: tuple[Report, ...] | None
     time: Report | None
+    late: bool = False
+
+    @property
+    def never(self) -> bool:
+        """Half of what is open is not settled even at the last place, beyond what chance explains."""
+        return self.committed is not None and self.committed[-1].high < HALF
+
+    @property
+    def half(self) -> str:
+        """When half of what is open before the thinking is settled, in words."""
+        if self.committed is None:
+            return "nothing is open before the thinking"
+        if self.time is None:
+            last = self.committed[-1]
+            return (
+                f"half is not settled even after {_named(self.at[-1])} "
+                f"({last.estimate:.2f} [{last.low:.2f}, {last.high:.2f}] there)"
+            )
+        low, high = self.time.low, self.time.high
+        until = f"later than {high:.0%}, if at all" if self.late else f"{high:.0%}"
+        return f"half after {self.time.estimate:.0%} [{low:.0%}, {until}]"
 
 
 FEW = 5  # prompts that differ from all the others; with fewer a bootstrap sees hardly any of its spread
@@ -152,13 +175,23 @@ def curve(draws: Draws, at: Sequence[float], seed: int = 0, unit: str = "prompts
     )
     places = np.asarray(at, float)
 
-    def first(*rows: F64) -> F64:
-        c = np.stack([_committed(row, rows[0]) for row in rows])
-        c[-1] = 1.0  # where half is never settled, the last place stands for "not before the end"
-        return np.asarray(places[np.argmax(c >= HALF, axis=0)])
+    def settles(*rows: F64) -> npt.NDArray[np.bool_]:
+        return np.stack([_committed(row, rows[0]) for row in rows]) >= HALF
 
+    def first(*rows: F64) -> F64:
+        there = settles(*rows)
+        there[-1] = True  # never: the last place, which ``late`` and ``never`` tell apart from it
+        return np.asarray(places[np.argmax(there, axis=0)])
+
+    def ever(*rows: F64) -> F64:
+        return np.asarray(settles(*rows)[-1], float)
+
+    if not settles(*flips)[-1]:
+        return Curve(tuple(at), rate, told, fixed, settled, None)
+    late = bootstrap("half is settled at the last place", ever, *flips, **how).low < 1
+    caveat = ("the upper end of the interval is the last place: half may not be settled even there",) if late else ()
     time = bootstrap("place at which half of the outcome is settled", first, *flips, **how)
-    return Curve(tuple(at), rate, told, fixed, settled, time)
+    return Curve(tuple(at), rate, told, fixed, settled, replace(time, caveats=(*time.caveats, *caveat)), late)
 
 
 def _named(place: float) -> str:

@@ -19,6 +19,7 @@ from clew.audit.early.thinking import Trace
 Bools = npt.NDArray[np.bool_]
 PROMPT_WORDS, PROMPT_PLACES = "prompt alone (TF-IDF)", "prompt alone (words by place)"
 FIRST, STATE_A = "first thinking token", "last prompt token"
+SHUFFLED = "shuffled labels"
 EARLY = (PROMPT_WORDS, PROMPT_PLACES, FIRST, STATE_A)
 
 
@@ -71,17 +72,17 @@ def on_states(
     last = states.layers[-1]
     runs, width = states.first[last].shape
 
-    def fit(name: str, x: np.ndarray, make: probes.Make, target: np.ndarray = y) -> probes.Probe:
-        return probes.probe(name, x, target, prompts, make, sources, seed)
+    def fit(name: str, x: np.ndarray, make: probes.Make, divisions: int = 1) -> probes.Probe:
+        return probes.probe(name, x, y, prompts, make, sources, seed, probes.FOLD_SEEDS[:divisions])
 
     def first() -> probes.Fitted:
         return probes.first_token(runs, width)
 
-    found = [fit(FIRST, states.first[last], first), fit(STATE_A, states.prompt[last], probes.state_a)]
+    every = len(probes.FOLD_SEEDS)
+    found = [fit(FIRST, states.first[last], first, every), fit(STATE_A, states.prompt[last], probes.state_a, every)]
     found += [fit(f"{FIRST}, layer {name}", states.first[name], first) for name in states.layers[:-1]]
-    shuffled = y[np.random.default_rng(seed).permutation(len(y))]
     found += [
-        fit("shuffled labels", states.first[last], first, shuffled),
+        probes.shuffled(SHUFFLED, states.first[last], y, prompts, first, seed),
         fit("random projection", states.first[last], lambda: probes.random_projection(width, seed)),
         fit("last thinking token", states.last[last], first),
     ]

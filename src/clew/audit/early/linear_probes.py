@@ -21,7 +21,9 @@ from clew.core.records import Report
 from clew.core.stats import auroc
 
 F64 = npt.NDArray[np.float64]
-FOLDS, FOLD_SEED, RESAMPLES = 5, 42, 500
+FOLDS, RESAMPLES = 5, 500
+FOLD_SEEDS = (42, 43, 44)  # 42 is the published one; one division of 60 runs moves an AUROC by .05
+SHUFFLES = 50  # of labels, as the control of a probe
 WORDS = r"(?u)\S+"  # a word of a prompt is what stands between blanks
 
 
@@ -40,7 +42,8 @@ class Probe(NamedTuple):
 
     scores: float [runs], out of fold. auroc: bootstrap over prompts. balanced: accuracy over both outcomes at the
     Youden threshold of the other folds, None where nothing was fitted. within: mean AUROC within sources, where several
-    have both outcomes; the difference to ``auroc`` is what the source alone tells.
+    have both outcomes; the difference to ``auroc`` is what the source alone tells. Where it was fitted, all are means
+    over several divisions into folds. bar: of shuffled labels, the 95th percentile of their AUROCs.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Probe(NamedTuple):
     auroc: Report
     balanced: float | None
     within: float | None
+    bar: float | None = None
 
 
 def _linear(*steps: Any) -> Fitted:
@@ -96,9 +100,9 @@ def by_place(text: str) -> list[str]:
 
 
 def out_of_fold(
-    x: Any, outcome: npt.ArrayLike, prompts: Sequence[Hashable], make: Make
+    x: Any, outcome: npt.ArrayLike, prompts: Sequence[Hashable], make: Make, seed: int = FOLD_SEEDS[0]
 ) -> tuple[F64, npt.NDArray[np.int64]]:
-    """Scores of runs by probes that never saw their prompt, and the fold of each: five stratified folds, seed 42.
+    """Scores of runs by probes that never saw their prompt, and the fold of each: five stratified folds.
 
     Args:
         x: float [runs, width], or texts. outcome: bool [runs]. prompts: equal for runs of one prompt.
@@ -109,7 +113,7 @@ def out_of_fold(
     y = np.asarray(outcome, bool)
     group = np.unique(np.asarray(list(prompts), dtype=str), return_inverse=True)[1]
     enough(y, group)
-    split = need("sklearn.model_selection", "probes").StratifiedGroupKFold(FOLDS, shuffle=True, random_state=FOLD_SEED)
+    split = need("sklearn.model_selection", "probes").StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
     scores, fold = np.zeros(len(y)), np.zeros(len(y), np.int64)
     texts = isinstance(x[0], str)
     unfinished = need("sklearn.exceptions", "probes").ConvergenceWarning  # how many rounds is part of what is published
@@ -153,16 +157,71 @@ def probe(
     make: Make,
     sources: Sequence[Hashable] | None = None,
     seed: int = 0,
+    fold_seeds: Sequence[int] = FOLD_SEEDS,
 ) -> Probe:
-    """Fit out of fold and say how well it tells the outcome.
+    """Fit out of fold, for several divisions into folds, and say how well it tells the outcome.
 
     Raises:
         BadInput: as ``out_of_fold``.
     """
     y = np.asarray(outcome, bool)
-    scores, fold = out_of_fold(x, y, prompts, make)
-    found = told(name, scores, y, prompts, sources, seed)
-    return found._replace(balanced=balanced(scores, y, fold))
+    made = [out_of_fold(x, y, prompts, make, one) for one in fold_seeds]
+    found = told(name, np.stack([scores for scores, _ in made]), y, prompts, sources, seed)
+    shares = [share for scores, fold in made if (share := balanced(scores, y, fold)) is not None]
+    return found._replace(balanced=float(np.mean(shares)) if shares else None)
+
+
+def shuffled(
+    name: str, x: np.ndarray, outcome: npt.ArrayLike, prompts: Sequence[Hashable], make: Make, seed: int = 0
+) -> Probe:
+    """The control of a probe: how well it tells labels that say nothing, shuffled ``SHUFFLES`` times.
+
+    Prompts with equally many runs swap the labels of all their runs, where that mixes at least half of the runs; else
+    single runs swap theirs. What is fitted without labels (scaler, components) is fitted once a fold. The interval of
+    the AUROC holds 95 % of the shuffles.
+
+    Args:
+        make: gives a pipeline of scikit-learn whose last step alone reads the labels.
+
+    Raises:
+        BadInput: as ``out_of_fold``.
+    """
+    y, rng = np.asarray(outcome, bool), np.random.default_rng(seed)
+    group = np.unique(np.asarray(list(prompts), dtype=str), return_inverse=True)[1]
+    enough(y, group)
+    divide = need("sklearn.model_selection", "probes").StratifiedGroupKFold
+    unfinished = need("sklearn.exceptions", "probes").ConvergenceWarning
+    found, scores, folds = list[float](), np.full(len(y), 0.5), list[Any]()
+    for learn, held in divide(FOLDS, shuffle=True, random_state=FOLD_SEEDS[0]).split(x, y, group):
+        model: Any = make()
+        folds.append((learn, held, model[:-1].fit_transform(x[learn]), model[:-1].transform(x[held]), model[-1]))
+    one_thread = need("threadpoolctl", "probes").threadpool_limits(1)  # 250 tiny fits: threads cost five times the time
+    with one_thread, warnings.catch_warnings():
+        warnings.simplefilter("ignore", unfinished)
+        for _ in range(SHUFFLES):
+            mixed = _mixed(y, group, rng)
+            for learn, held, shown, asked, last in folds:
+                alike = mixed[learn].all() or not mixed[learn].any()
+                scores[held] = 0.5 if alike else last.fit(shown, mixed[learn]).predict_proba(asked)[:, 1]
+            found.append(auroc(scores, mixed))
+    low, bar, high = np.percentile(found, [2.5, 95, 97.5])
+    design = f"{SHUFFLES} shuffles of the labels of {len(y)} runs, out of fold; the interval holds 95 % of them"
+    claim, mean = f"AUROC of {name}", float(np.mean(found))
+    report = Report(claim=claim, estimate=mean, low=float(low), high=float(high), n=len(y), design=design)
+    return Probe(name, scores, report, None, None, float(bar))
+
+
+def _mixed(y: npt.NDArray[np.bool_], group: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Labels in another order: those of whole prompts where enough have equally many runs, else of single runs."""
+    sizes = np.bincount(group)
+    alike = [np.flatnonzero(sizes == size) for size in np.unique(sizes)]
+    if sum(len(names) * sizes[names[0]] for names in alike if len(names) > 1) < len(y) / 2:
+        return np.asarray(y[rng.permutation(len(y))])
+    out, members = y.copy(), [np.flatnonzero(group == number) for number in range(len(sizes))]
+    for names in alike:
+        for to, of in zip(names, rng.permutation(names), strict=True):
+            out[members[to]] = y[members[of]]
+    return out
 
 
 def told(
@@ -173,16 +232,19 @@ def told(
     sources: Sequence[Hashable] | None = None,
     seed: int = 0,
 ) -> Probe:
-    """How well given scores tell the outcome, with a bootstrap over prompts."""
-    y, s = np.asarray(outcome, bool), np.asarray(scores, float)
+    """How well given scores [runs], or those of several divisions into folds [divisions, runs], tell the outcome; the
+    bootstrap is over prompts."""
+    y, each = np.asarray(outcome, bool), np.atleast_2d(np.asarray(scores, float))
     group = np.unique(np.asarray(list(prompts), dtype=str), return_inverse=True)[1]
-    estimate = auroc(s, y)
-    drawn = [auroc(s, y, w) for w in by_cluster(group, RESAMPLES, seed)]
+    estimate = float(np.mean([auroc(s, y) for s in each]))
+    drawn = [np.mean([auroc(s, y, w) for s in each]) for w in by_cluster(group, RESAMPLES, seed)]
     low, high = np.nanpercentile(drawn, [2.5, 97.5])
     design = f"{len(y)} runs of {int(group.max()) + 1} prompts, out of fold, bootstrap over prompts"
+    design += f"; mean of {len(each)} divisions into folds" if len(each) > 1 else ""
     limits: dict[str, Any] = {"low": min(float(low), estimate), "high": max(float(high), estimate)}
     report = Report(claim=f"AUROC of {name}", estimate=estimate, n=len(y), design=design, **limits)
-    return Probe(name, s, report, None, within(s, y, sources))
+    apart = [share for s in each if (share := within(s, y, sources)) is not None]
+    return Probe(name, each.mean(0), report, None, float(np.mean(apart)) if apart else None)
 
 
 def within(scores: F64, y: npt.NDArray[np.bool_], sources: Sequence[Hashable] | None) -> float | None:

@@ -230,8 +230,10 @@ def _swapped(found: Answer, made: dict[Start, Samples], forced: curves.Draws) ->
 
 
 def _best(found: Answer) -> Report | None:
-    """The AUROC of what tells most before thinking; of several the one with the highest lower end."""
-    early = [probe.auroc for probe in found.probes if probe.name in EARLY]
+    """The AUROC of what tells most before thinking; of several the one with the highest lower end. One that shuffled
+    labels reach as well tells nothing."""
+    bar = max((probe.bar for probe in found.probes if probe.bar is not None), default=0.0)
+    early = [probe.auroc for probe in found.probes if probe.name in EARLY and probe.auroc.estimate > bar]
     return max(early, key=lambda report: report.low) if early else None
 
 

@@ -1,4 +1,4 @@
-"""What the figures of the audit say together: one of four verdicts, and what would settle the fourth.
+"""What the figures of the audit say together: one of five verdicts, and what would settle the last.
 
 Predictable at the first thinking token is not decided at it (specs/E171 section 6). An outcome is decided at the prompt
 where resampled thinking leaves it (s0 high) and swapped thinking leaves it too (t low). It is computed in the trace
@@ -14,7 +14,13 @@ import numpy as np
 from clew.audit.early.curves import LEAST_FLIP, Curve
 from clew.core.records import Report
 
-Kind = Literal["decided at the prompt", "predictable but computed in the trace", "open until then", "cannot tell"]
+Kind = Literal[
+    "decided at the prompt",
+    "predictable but computed in the trace",
+    "open until then",
+    "open after the thinking",
+    "cannot tell",
+]
 FIXED, IGNORED = 0.8, 0.2  # least s0, and largest t, of what is decided at the prompt
 FOLLOWED = 0.5  # least t of what is computed in the trace
 TOLD, SOME = 0.6, 0.1  # least AUROC at the prompt, or least s0, of what is predictable
@@ -46,12 +52,13 @@ def verdict(curve: Curve, dependence: Report | None, told: Report | None) -> Ver
             "predictable but computed in the trace",
             f"{fixed}{tell}, {read}: the answer follows the thinking it is given",
         )
+    part = f"{max(s0.estimate, 0):.0%} of the outcome is fixed by the prompt"
+    if open_.low >= LEAST_FLIP and curve.never:
+        drawn = f"of what is open, {curve.half}: the outcome is drawn behind it"
+        return Verdict("open after the thinking", f"{part}; {drawn}; {fixed}, {read}")
     unsure = t is not None and t.low >= FOLLOWED and told is not None and told.low < TOLD <= told.estimate
     if open_.low >= LEAST_FLIP and curve.time is not None and not unsure:
-        when = f"half of what is open is settled after {curve.time.estimate:.0%} of the thinking "
-        when += f"[{curve.time.low:.0%}, {curve.time.high:.0%}]"
-        part = f"{max(s0.estimate, 0):.0%} of the outcome is fixed by the prompt, {when}"
-        return Verdict("open until then", f"{part}; {fixed}, {read}")
+        return Verdict("open until then", f"{part}; of what is open, {curve.half} of the thinking; {fixed}, {read}")
     return Verdict("cannot tell", f"{fixed}, {read}", _needed(curve, t, told))
 
 
