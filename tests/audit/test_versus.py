@@ -135,7 +135,7 @@ def test_of_three_arms_each_is_compared_with_the_first_and_stops_by_itself():
 
 def test_equal_within_a_margin_is_a_decision():
     runner, run = recorded()
-    versus = Versus(runner, run, PLACE, arms(Planted("a", 1.0), Planted("b", 1.0)), n=400, batch=20, margin=0.1)
+    versus = Versus(runner, run, PLACE, arms(Planted("a", 0.95), Planted("b", 0.95)), n=200, batch=20, margin=0.3)
     (found,) = versus.compare()
     assert found.outcome == "equal"
     assert found.limits.n < 200

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from clew.audit.sequential import Limits, Outcome, limits_of_difference, limits_of_mean, pairs_that_decide
 from clew.core.aio import run_sync
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput, ModelError, WorldError
 from clew.core.keys import derive, value_digest
 from clew.core.records import Call, Cursor, GroupRow, Intervention, Report, RunRow
@@ -62,7 +63,7 @@ class Finding:
     """An arm against the first one.
 
     ``decides``: about how many pairs would decide a difference as large as the one seen; None where too many or none
-    would, and where it is decided. ``left``: pairs in which a verdict is missing.
+    would, and where it is decided. ``left``: pairs in which a verdict is missing. ``comparisons``: what it rests on.
     """
 
     arm: str
@@ -73,6 +74,7 @@ class Finding:
     level: float
     decides: int | None
     runs: tuple[str, ...]
+    comparisons: Comparisons
 
     def report(self) -> Report:
         """The finding as a claim of the store."""
@@ -184,7 +186,7 @@ class Versus:
             work = [self._branches(arm, keys[arm], members, recorded[arm], shared) for arm in (0, *self._open)]
             self._drive([it for its in work for it in its], on_run)
             made = members.stop
-            self._open = [arm for arm in self._open if self._limits(arm).outcome(self.margin) == "open"]
+            self._open = [arm for arm in self._open if self._outcome(arm) == "open"]
         return [self._finding(arm) for arm in range(1, len(self.arms))]
 
     def _restorable(self, shared: list[Call]) -> None:
@@ -267,10 +269,24 @@ class Versus:
     def _limits(self, arm: int) -> Limits:
         return limits_of_difference(self._differences(arm), self.level)
 
+    def _comparisons(self, arm: int) -> Comparisons:
+        """The pairs of an arm. Where every branch of both arms has one verdict, as where the task cannot be solved from
+        there, they could not have told the arms apart, and "equal" is not said."""
+        first, other = self.found[0].worth, self.found[arm].worth
+        both = first.keys() & other.keys()
+        values = {worth[member] for worth in (first, other) for member in both}
+        why = f"all {2 * len(both)} branches have the verdict {min(values, default=0):g}, whichever arm they are of"
+        what = f"pairs of branches of {self.arms[arm].name} and {self.arms[0].name}"
+        could = len(both) if len(values) > 1 else 0
+        return Comparisons(what, len(both), could, self.margin or None, "of success", why if both else "")
+
+    def _outcome(self, arm: int) -> Outcome:
+        outcome = self._limits(arm).outcome(self.margin)
+        return outcome if outcome != "equal" or self._comparisons(arm).tested else "open"
+
     def _finding(self, arm: int) -> Finding:
         first, other, pairs = self.found[0], self.found[arm], self._differences(arm)
-        limits = limits_of_difference(pairs, self.level)
-        outcome = limits.outcome(self.margin)
+        limits, outcome, made = self._limits(arm), self._outcome(arm), self._comparisons(arm)
         return Finding(
             arm=self.arms[arm].name,
             reference=self.arms[0].name,
@@ -278,6 +294,7 @@ class Versus:
             outcome=outcome,
             left=len(other.runs) - len(pairs),
             level=self.level,
-            decides=pairs_that_decide(pairs, self.level, self.margin) if outcome == "open" else None,
+            decides=pairs_that_decide(pairs, self.level, self.margin) if outcome == "open" and made.tested else None,
             runs=tuple(side.runs[member].id for member in sorted(other.runs) for side in (first, other)),
+            comparisons=made,
         )

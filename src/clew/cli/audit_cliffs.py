@@ -220,6 +220,7 @@ def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[st
     rate = found.replicated()
     said: dict[str, Any] = {name: len(getattr(found.survey, name)) for name in ("runs", "positions", "tested")}
     said |= {"continuations": found.continuations, "undecided": found.undecided, "potential": curve}
+    said["comparisons"] = found.comparisons().json()
     said["cliffs"] = [described(c) for c in found.cliffs]
     said["replicated"] = run_options.numbers(rate) if rate else None
     said["effect"] = [{"claim": r.claim, **run_options.numbers(r)} for r in effect.reports()] if effect else None
@@ -235,7 +236,10 @@ def _report(
     again = (
         ", no second batch" if found.survey.search.detector == "published" else f", {kept} confirmed on a fresh batch"
     )
-    common.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {flagged} flagged{again}")
+    tests = found.comparisons()
+    told = tests.verdict(f"{flagged} flagged{again}")
+    common.echo(f"{found.continuations:,} continuations, {found.undecided} undecided: {told}")
+    common.echo(f"tested: {tests}")
     if found.cliffs:
         what = ("token", "type") if found.survey.search.at == "tokens" else ("step",)
         columns = ("cliff", *what, "before", "after", "drop", "low", "high", "p adjusted", "kept")

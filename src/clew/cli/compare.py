@@ -203,6 +203,8 @@ def _sentence(it: Finding, n: int) -> str:
         way = "better" if it.outcome == "better" else "worse"
         between = _between(low, high) if mean > 0 else _between(-high, -low)
         return f"{it.arm} is {way} than {it.reference} by {abs(mean):.2f} {between} {after}"
+    if not it.comparisons.tested:
+        return f"{it.comparisons.verdict('')}; compare from another step or task, or name another verdict"
     told = f"not decided {after}: {it.arm} less {it.reference} is {mean:+.2f} {_between(low, high)}; "
     if it.decides is not None:
         return told + f"about n = {_round(it.decides)} would decide a difference as large as this one"
@@ -259,6 +261,7 @@ def _json(versus: Versus, found: list[Finding]) -> dict[str, Any]:
             "level": it.level,
             "left_out": it.left,
             "n_to_decide": it.decides,
+            "comparisons": it.comparisons.json(),
         }
         for it in found
     ]

@@ -19,6 +19,7 @@ import numpy as np
 from clew.audit.cliffs import positions, statistics
 from clew.audit.cliffs.positions import Position, prefix
 from clew.audit.cliffs.statistics import F64, Counts, Kind
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.protocols import Tops
@@ -165,6 +166,27 @@ class Found:
     @property
     def undecided(self) -> int:
         return sum(int(c.undecided) for c in self.potentials.values())
+
+    def comparisons(self) -> Comparisons:
+        """What "no cliff" rests on: a place could have been flagged only where even a fall to no success at all, from
+        what was seen before it, would have passed the test (and its second batch)."""
+        tested, search = self.survey.tested, self.survey.search
+        before, after = around(tested, self.potentials)
+        floor = Counts(np.zeros_like(after.right), after.n, after.undecided)
+        could = statistics.fires(before, floor, search.margin, search.level)
+        if search.detector == "mended":
+            rate = before.right / np.maximum(before.n, 1)
+            fresh = Counts.all_decided(np.round(rate * search.fresh).astype(np.int64), search.fresh)
+            none = Counts.all_decided(np.zeros(len(tested), np.int64), search.fresh)
+            could = could & (statistics.p_values(fresh, none, search.margin) <= search.level)
+        what = "tokens" if search.at == "tokens" else "steps"
+        why = f"none of {len(self.survey.positions)} {what} could lower the chance of success by more than the margin"
+        if tested:
+            highest = float(np.max(before.right / np.maximum(before.n, 1)))
+            why = f"before no place did more than {highest:.0%} of so few decided continuations succeed"
+            why += ", from where no fall would be significant; more of them (-n, --fresh) may do" if highest else ""
+        able = max(int(could.sum()), len(self.confirmed))
+        return Comparisons(f"{what} before and after", len(tested), able, search.margin, "of success", why)
 
     def replicated(self) -> Report | None:
         """Share of the flagged positions that hold on the fresh batch; None where nothing was flagged or drawn anew."""
