@@ -562,7 +562,8 @@ class Reader:
 
     def of_subscript(self, node: ast.Subscript, frame: Frame) -> Any:
         holder, key = self.value(node.value, frame), self.value(node.slice, frame)
-        if not isinstance(holder, Unknown | Closure | Bound | Record) and known(key):
+        filled = not isinstance(holder, dict) or (known(key) and key in holder)  # else it is filled on the way
+        if filled and not isinstance(holder, Unknown | Closure | Bound | Record) and known(key):
             return self.attempt(operator.getitem, [holder, key], {})
         return Unknown(short(f"{self.text(holder)}[{self.text(key)}]"))
 

@@ -10,12 +10,14 @@ import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from clew.cli import VERBS
-from clew.cli.shared import next_lines
+from clew.cli.shared import common, next_lines
 from clew.store import open_store
 from tests.cli.shell import printed, script, warm_line
 
@@ -224,3 +226,89 @@ def test_a_training_without_any_signal_says_that_nothing_was_learnt(say, at):
     assert not any(" eval " in line for line in lines)
     again = json.loads(say(*line[:-2], "--world", "household(rooms=2,steps=1)", *line[-2:], "--json"))
     assert again["learnt"] is False
+
+
+# ---- every line that the source names --------------------------------------------------------------------------------
+
+SOURCE = Path(next_lines.__file__).parents[2]
+MENTION = re.compile(r"`clew ([a-z][^`]+)`")
+
+
+def lines_named() -> Iterator[tuple[str, list[str]]]:
+    """Each line of `clew` that a text of the source names between backticks: remedies, help, errors, pages."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            text = ""
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(it.value) if isinstance(it, ast.Constant) else "7" for it in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+                text = node.value
+            for found in MENTION.findall(text):
+                yield f"{path.name}:{getattr(node, 'lineno', 0)}", shlex.split(found)
+
+
+def fault_of(words: list[str]) -> str:
+    """What is wrong with a line: a verb or an option that is not there, or an option that does nothing; "" for a line
+    that only breaks off, as one that names an option without its value."""
+    if words[0] not in VERBS or words[1:2] == ["..."]:
+        return f"no verb {words[0]}" if words[0] not in VERBS else ""
+    command, rest = common.load_verb(words[0]), words[1:]
+    if isinstance(command, click.Group):
+        inner = command.get_command(click.Context(command), rest[0]) if rest and rest[0][0] != "-" else None
+        if inner is None:
+            return ""  # the group, or its usual verb with an argument
+        command, rest = inner, rest[1:]
+    context = click.Context(command)
+    try:
+        typed = [word for word in rest if word not in ("...", "--help", "-h")]
+        said = command.make_parser(context).parse_args(typed)[0]
+    except click.BadOptionUsage as error:
+        return "" if "requires" in error.message else error.message
+    except click.UsageError as error:
+        return error.message
+    return lost(command, said)
+
+
+def lost(command: click.Command, said: dict[str, object]) -> str:
+    context = click.Context(command)
+    options = [it for it in command.params if isinstance(it, common.FromProject) and it.name in said]
+    return "; ".join(f"{it.opts[0]} {told[0]}" for it in options if (told := it.lost(context, said)))
+
+
+def literal(node: ast.expr) -> object:
+    return node.value if isinstance(node, ast.Constant) else "X"
+
+
+def test_each_line_that_a_text_names_is_one_that_its_verb_takes():
+    named = list(lines_named())
+    assert len(named) > 400
+    assert [f"{place}: {words}: {fault}" for place, words in named if (fault := fault_of(words))] == []
+
+
+def test_each_line_that_is_built_is_one_that_its_verb_takes():
+    built = 0
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not ast.unparse(node.func).endswith("command_line"):
+                continue
+            built += 1
+            if not isinstance(node.args[0], ast.Constant):
+                continue  # `clew init` names verbs without options
+            command = next_lines.command_of(str(node.args[0].value))
+            names = {it.name for it in command.params}
+            said = {it.arg: literal(it.value) for it in node.keywords if it.arg}
+            assert {*said} <= names, f"{path.name}:{node.lineno}"
+            arguments = [it.name for it in command.params if isinstance(it, click.Argument)]
+            said |= dict.fromkeys(arguments[: len(node.args) - 1], "X")
+            if all(it.arg for it in node.keywords):
+                assert lost(command, said) == "", f"{path.name}:{node.lineno}"
+    assert built > 100
+
+
+def test_a_line_with_an_option_that_is_not_there_or_does_nothing_is_found():
+    assert fault_of(["show", "RUN", "--no-such"])
+    assert fault_of(["nothing"]) == "no verb nothing"
+    assert fault_of(["show", "RUN", "--files", "--full"]) == "--full with --files"
+    assert fault_of(["fork", "RUN", "--reply"]) == fault_of(["memory", "show", "shop", "7"]) == ""

@@ -176,18 +176,12 @@ def pairs(verb: str) -> Iterator[tuple[str, str]]:
         yield ("refused" if done.refused else "dropped" if lost else "used", "; ".join(lost))
 
 
-VERBS = [
-    pytest.param(verb, marks=pytest.mark.xfail(reason="its ways are mended elsewhere") if verb == "audit decay" else ())
-    for verb in every_verb()
-]
-
-
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", every_verb())
 def test_no_option_is_dropped_alone(verb):
     assert list(dropped_alone(verb)) == []
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", every_verb())
 def test_no_option_is_dropped_beside_another(verb, capsys):
     found = list(pairs(verb))
     counts = Counter(what for what, _ in found)

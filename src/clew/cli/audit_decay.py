@@ -43,7 +43,8 @@ SHARE_HELP = "With RUNS: the budget that a history is compacted to, as a share o
 @option("--seed", default=0, help="With --model: seed of tasks and sampling.")
 @run_options.model_options
 @run_options.sampling_options
-@common.output_options
+@common.json_option
+@common.store_of(only_with=("RUNS", "--model"))
 def command(
     runs: tuple[str, ...],
     stacks: tuple[str, ...],
@@ -83,6 +84,7 @@ def command(
     from clew.audit.compaction.stacks import STACKS
 
     if options["listing"]:
+        common.refuse_others("--list", ("listing", "as_json"), only=True)
         rows = [(s.name, s.version or ("" if s.package != "clew" else "this one"), s.settings) for s in STACKS.values()]
         if as_json:
             common.end_with_json({"stacks": [list(row) for row in rows], "arms": list(behaviour.ARMS)})

@@ -1,6 +1,7 @@
 """Proof of a store: every key is derived anew, and every rule of a legal record (core/legality.py) is checked.
 
-``clew verify`` prints the faults. Redacted content is passed over: its key stays, with nothing left to derive it from.
+``clew store verify`` prints the faults. Redacted content is passed over: its key stays, with nothing left to derive it
+from.
 """
 
 from __future__ import annotations
