@@ -148,8 +148,7 @@ class Trust:
         """
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise BadInput(f"{self.path} says what only you may allow: {'; '.join(map(str, used))}", remedy=REMEDY)
-        click.echo(self.question(), err=True)
-        if not click.confirm("Allow this until it changes?", err=True):
+        if not click.confirm(f"{self.question()}\nAllow this until it changes?", err=True):
             raise BadInput(f"{self.path} was not allowed, and nothing was done", remedy=REMEDY)
         self.give()
 
