@@ -140,7 +140,7 @@ def test_credit_files_values_that_show_and_compares(clew, store):
 def test_credit_says_what_a_method_chose_by_itself_and_takes_another_key(clew, store):
     auto, text = 'bellman(lam="auto")', 'g2po(key="text")'
     data = json.loads(clew("credit", f"{auto}+{text}", "--store", store, "--json", "--dry").output)
-    assert data["notes"][0].startswith("bellman took lam=0. Whether the states are Markov cannot be told:")
+    assert data["notes"][0].startswith("bellman took grpo instead. Whether the states are Markov was not tested:")
     assert data["notes"][0] in clew("credit", auto, "--store", store, "--dry").output
     assert [m["method"] for m in data["methods"]] == [auto, text]
     assert "key='words' is not known" in clew("credit", 'g2po(key="words")', "--store", store, code=2).output

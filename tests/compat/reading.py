@@ -147,7 +147,12 @@ def restarted(gateway: Any, run: Run) -> list[Any]:
         return [said, [s.run for s in sessions]]
 
     said, forks = using(gateway, again)
-    return [said, [calls(fork, fork.shared) for fork in (Run(run.store, name) for name in forks)]]
+    return [said, [calls(fork, first_ask(fork)) for fork in (Run(run.store, name) for name in forks)]]
+
+
+def first_ask(fork: Run) -> int:
+    """Where a fork's own asks begin: it makes the request before it anew, which the forks of the fixture shared."""
+    return next(call.seq for call in fork.calls if call.kind == "ask" and call.seq >= fork.shared)
 
 
 def gone_on(gateway: Any, run: Run) -> list[Any]:
