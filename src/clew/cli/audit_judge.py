@@ -96,7 +96,8 @@ def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, *
     if not options["tune_only"]:
         store.put_report(found.report)
     if as_json:
-        told = found._asdict() | {"verdict": found.verdict, "report": _plain(found.report)}
+        told = found._asdict() | {"comparisons": found.comparisons.json()}
+        told |= {"verdict": found.verdict, "report": _plain(found.report)}
         told |= {"categories": scale.words, "tune": [one.place for one in things if one.tune]}
         common.end_with_json(told | {"run": done and done._asdict()})
     if done is not None:
@@ -192,7 +193,7 @@ def _print(found: Held, words: tuple[str, ...]) -> None:
     common.echo(f"control, the judge's verdicts shuffled: kappa {_shown(found.control)}, which must hold 0")
     if found.people.estimate is not None:
         common.echo(f"people among themselves: alpha {_shown(found.people)}; with the judge {_shown(found.together)}")
-    common.echo(f"\n{found.verdict}")
+    common.echo(f"\n{found.verdict} ({found.comparisons})")
     for caveat in found.caveats:
         common.say(f"note: {caveat}")
     if found.apart:

@@ -61,7 +61,7 @@ def command(runs: tuple[str, ...], methods: tuple[str, ...], as_json: bool, stor
 def _row(pair: Pair) -> tuple[str | int, ...]:
     rank: Any = pair.rank
     if rank is None:
-        said = "one says the same everywhere"
+        said = pair.comparisons.verdict("")
     elif isinstance(rank, float):
         said = f"{rank:.2f} (too few for an interval)"
     else:
@@ -75,4 +75,4 @@ def _plain(pair: Pair) -> dict[str, object]:
     whole = rank is not None and not isinstance(rank, float)
     told = {"a": pair.a, "b": pair.b, "on": pair.on, "n": pair.n, "tasks": pair.tasks}
     told |= {"rank correlation": rank.estimate if whole else rank, "interval": [rank.low, rank.high] if whole else None}
-    return told | {"shuffled": pair.shuffled, "apart": pair.apart}
+    return told | {"shuffled": pair.shuffled, "apart": pair.apart, "comparisons": pair.comparisons.json()}

@@ -13,6 +13,7 @@ import numpy as np
 
 from clew.audit.agreement.rated import Rated, Scale, categories
 from clew.audit.agreement.raters import ABSENT, F64, I64, alpha, by_cluster, distances, kappa
+from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.records import Report
 
@@ -80,8 +81,21 @@ class Held(NamedTuple):
     report: Report
 
     @property
+    def comparisons(self) -> Comparisons:
+        """The judge's verdicts against people's on the tasks kept apart; of fewer than ``FEW`` tasks none can tell."""
+        kept = self.parts.get("kept apart")
+        n, tasks = (kept.n, kept.tasks) if kept is not None else (0, 0)
+        could = n if tasks >= FEW and kept is not None and kept.base_rate < 1 else 0
+        why = f"{tasks} tasks are kept apart, and {FEW} are needed"
+        if tasks >= FEW:
+            why = "people call all work of the tasks kept apart the same"
+        return Comparisons("verdicts on tasks kept apart, against people's,", n, could, why_not=why)
+
+    @property
     def verdict(self) -> str:
         """In one sentence whether the judge is worth more than a rule of one line."""
+        if not self.comparisons.tested:
+            return f"Whether the judge beats a rule of one line was {self.comparisons.verdict('')}."
         if self.beats.low is None or self.beyond.low is None:
             return "Whether the judge beats a rule of one line is not known: the tasks kept apart do not tell."
         lost = [f"{self.best}"] if self.beats.low <= 0 else []

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.audit.design import bootstrap
+from clew.core.comparisons import Comparisons
 from clew.core.records import Report
 from clew.store import Run
 from clew.store.protocol import latest_last
@@ -48,6 +49,12 @@ class Pair(NamedTuple):
     rank: Report | float | None
     shuffled: tuple[float, float] | None
     apart: str
+
+    @property
+    def comparisons(self) -> Comparisons:
+        """The places whose ranks were compared; none could differ where one method says the same everywhere."""
+        could = 0 if self.rank is None else self.n
+        return Comparisons(f"{self.on} that both value", self.n, could, why_not="one says the same everywhere")
 
 
 def values_of(runs: Sequence[Run], methods: Sequence[str] = ()) -> tuple[dict[str, Valued], dict[Place, str]]:
