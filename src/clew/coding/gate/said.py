@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,6 +16,8 @@ from clew.core.errors import WorldError
 from clew.core.values import Observation
 
 TAIL = 600  # characters of a command's output that are kept
+# the last line of pytest where no test passed or failed: "3 skipped, 1 deselected in 0.02s"
+NOTHING_RUN = re.compile(r"^=*\s*(?:\d+ (?:skipped|deselected|warnings?),? )+in [\d.]+s[^\n]*\s*\Z", re.MULTILINE)
 
 
 class Commands(Protocol):
@@ -43,6 +46,8 @@ def asked(commands: Commands, action: str, names: Sequence[str]) -> tuple[str, s
 def observed(command: str, code: int | None, limit: str, said: str, seconds: float, content: str) -> Observation:
     """How a command ended, as the gate reads it; ``content`` names what was looked at."""
     passed, why = verdict(command, code, limit)
+    if passed and "pytest" in command and NOTHING_RUN.search(said[-TAIL:]):
+        passed, why = None, "every test was skipped or left out: nothing was tested"
     found = {"passed": passed, "why": why, "seconds": round(seconds, 4), "tail": said[-TAIL:], "content": content}
     return Observation(json.dumps(found, ensure_ascii=False))
 
