@@ -295,9 +295,13 @@ def test_parquet_values_that_json_does_not_know(tmp_path):
     (run,) = import_file(store, when)
     assert recall(Run(store, run)).fields["at"] == "2026-01-02 00:00:00"
     nan = rows(tmp_path / "nan.parquet", pa.table({"messages": messages, "score": [float("nan")]}))
-    refused(nan, "nan.parquet:1: ", "cannot be written as JSON")
+    (run,) = import_file(store, nan)
+    assert "score" not in recall(Run(store, run)).fields, "data frames write NaN where there is nothing"
     raw = rows(tmp_path / "raw.parquet", pa.table({"messages": messages, "score": [b"\xff"]}))
-    refused(raw, "raw.parquet:1: ", "a column of bytes")
+    told = list[BadRecord]()
+    (run,) = import_file(store, raw, on_bad=told.append)
+    assert "score" not in recall(Run(store, run)).fields
+    assert "the column 'score' holds bytes" in told[0].message
 
 
 # ---- Inspect logs

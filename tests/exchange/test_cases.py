@@ -6,11 +6,12 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from clew.core.errors import BadInput, BadRecord
-from clew.exchange import export, import_file, recall
+from clew.exchange import export, import_file, inspect_log, recall
 from clew.models.dialects.foreign import neutral
 from clew.models.remote.client import DIALECTS
 from clew.store import MemoryStore, Run
@@ -152,3 +153,102 @@ def test_a_byte_order_mark_is_passed_over(file, runs):
 def test_another_encoding_is_named():
     with pytest.raises(BadRecord, match="is saved as UTF-16"):
         taken("openai-bom/utf16.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("prompt_completion", ["2+2=", " 4"]),
+        ("trl_prompt_completion", ["What is 2+2?", "4"]),
+        ("sharegpt", ["Brief.", "2+2?", "4"]),
+        ("completion_choice", ["What is 2+2?", "4"]),
+        ("function_call", ["What is 2+2?", "", "4", "4"]),
+        ("args_object", ["What is 2+2?", "", "90", "90"]),
+        ("developer_parts", ["Brief.", "ab", "c"]),
+        ("same_call_id", ["What is 2+2?", "", "1", "", "2", "ok"]),
+        ("tool_calls_null_ids", ["What is 2+2?", "", "1", "2", "ok"]),
+        ("two_assistants", ["What is 2+2?", "", "It is 4."]),
+        ("weight0", ["What is 2+2?", "5", "Sure?", "4"]),
+    ],
+)
+def test_rows_in_the_forms_of_trainers_are_read_and_written_again(tmp_path, file, said):
+    store, (run,) = taken(f"finetune-forms/{file}.jsonl")
+    assert texts(run) == said
+    assert any(m.role == "assistant" for m in recall(run).messages)
+    export(store, [run], tmp_path / "x.jsonl")
+    again = MemoryStore()
+    (id,) = import_file(again, tmp_path / "x.jsonl")
+    assert [(m.role, m.text, m.calls) for m in recall(Run(again, id)).messages] == [
+        (m.role, m.text, m.calls) for m in recall(run).messages
+    ]
+
+
+def test_the_old_form_of_a_call_is_a_call_and_its_tools_are_tools():
+    _, (run,) = taken("finetune-forms/function_call.jsonl")
+    found = recall(run)
+    assert [call.name for call in found.messages[1].calls] == ["add"]
+    assert [tool.name for tool in found.tools] == ["add"]
+    assert [call.kind for call in run.calls] == ["open", "ask", "act", "ask", "end"]
+
+
+@pytest.mark.parametrize(
+    ("file", "form"),
+    [("dpo_openai", "a preference pair"), ("batch_output", "an answer of OpenAI's batch API, without what was asked")],
+)
+def test_a_form_that_is_no_run_is_refused_by_its_name(file, form):
+    with pytest.raises(BadRecord, match=form) as error:
+        taken(f"finetune-forms/{file}.jsonl")
+    assert "messages" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("file", "runs", "left"),
+    [
+        ("bytes", 1, "'image'"),
+        ("json_text", 1, ""),
+        ("nan", 2, ""),
+        ("nan_bytes", 1, "'raw'"),
+        ("nan_reward", 2, ""),
+        ("pref", 1, ""),
+        ("sharegpt", 1, ""),
+        ("struct_args_no_tools", 2, ""),
+    ],
+)
+def test_parquet_as_trainers_store_it(file, runs, left):
+    told = list[BadRecord]()
+    _, found = taken(f"parquet-hub/{file}.parquet", said=told)
+    assert len(found) == runs
+    assert [f"the column {left} holds bytes and is left out" in one.message for one in told] == [True] * bool(left)
+    if file == "nan_reward":
+        assert [run.reward for run in found] == [None, 1.0]
+    if file == "struct_args_no_tools":
+        arguments = [json.loads(call.arguments) for run in found for m in recall(run).messages for call in m.calls]
+        assert arguments == [{"town": "Oslo"}, {"when": "now"}], "Arrow fills the fields of other rows with null"
+
+
+def test_tools_of_parquet_may_be_json_text(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    tools = json.dumps([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])
+    messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "4"}]
+    rows = [{"messages": messages, "tools": tools}, {"messages": messages, "tools": None}]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    store = MemoryStore()
+    ids = import_file(store, tmp_path / "x.parquet")
+    assert [[tool.name for tool in recall(Run(store, id)).tools] for id in ids] == [["f"], []]
+
+
+@pytest.mark.parametrize(
+    ("scores", "reward"),
+    [
+        ({"dicty": {"a": float("nan"), "b": 1.0}}, None),
+        ({"dicty": {"a": float("nan"), "b": 1.0}, "plain": "I"}, 0.0),
+        ({"dicty": {"a": 0.5, "b": 1.0}}, 0.5),
+        ({"letter": "B"}, None),
+        ({"nan": float("nan")}, None),
+        ({"inc": "I", "letter": "B"}, 0.0),
+        ({}, None),
+    ],
+)
+def test_a_score_of_inspect_with_a_part_that_is_no_number_is_no_reward(scores, reward):
+    sample = SimpleNamespace(scores={name: SimpleNamespace(value=value) for name, value in scores.items()})
+    assert inspect_log._reward(sample, inspect_log._scores(sample)) == reward

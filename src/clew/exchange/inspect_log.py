@@ -123,7 +123,7 @@ def _transcript(inspect: SimpleNamespace, log: EvalLog, sample: EvalSample, wher
             tuple(_message(m) for m in sample.messages),
             str(ours.get("task_id", sample.id)),
             tuple(chat.tool_from_wire(t) for t in ours.get("tools", ())),
-            scores["reward"] if "reward" in scores else next(iter(scores.values()), None),
+            scores["reward"] if "reward" in scores else _reward(sample, scores),
             {k: v for k, v in scores.items() if k != "reward"},
             str(ours.get("model", log.eval.model)),
             _meters(sample, ours),
@@ -152,6 +152,17 @@ def _scores(sample: EvalSample) -> dict[str, float]:
             if (known := _value(value)) is not None:
                 found[f"{name}/{part}" if part else name] = known
     return found
+
+
+def _reward(sample: EvalSample, scores: Mapping[str, float]) -> float | None:
+    """The first score that is a number as a whole: of a dictionary with a part that is none, no part stands for it."""
+    for name, score in (sample.scores or {}).items():
+        parts = (
+            [f"{name}/{part}" if part else name for part in score.value] if isinstance(score.value, dict) else [name]
+        )
+        if parts and all(part in scores for part in parts):
+            return scores[parts[0]]
+    return None
 
 
 def _meters(sample: EvalSample, ours: Mapping[str, Any]) -> tuple[Meter, ...]:

@@ -28,6 +28,25 @@ from clew.models.dialects.foreign import neutral
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 NEEDS = 'A run is a JSON object with "messages", a list in OpenAI\'s format, or that list: one a line, or a .json file.'
 _DATA = re.compile(r"data:(image/[a-z]{1,20});base64,([A-Za-z0-9+/]+={0,2})", re.ASCII)
+SHARED = {"system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+SHARED |= {"function_call": "assistant", "observation": "function", "tool": "function"}
+"""The roles of ShareGPT's speakers."""
+_TWO = 'It holds two runs: write a row for each, "messages" being the prompt and one side, with "reward" 1 and 0.'
+OF_NO_RUN = (
+    ("a preference pair (chosen, rejected)", ("chosen", "rejected"), _TWO),
+    ("a preference pair (preferred_output, non_preferred_output)", ("preferred_output", "non_preferred_output"), _TWO),
+    (
+        "an answer of OpenAI's batch API, without what was asked",
+        ("custom_id", "response"),
+        'Join it with its request by custom_id: "messages" of the request, and the message of the answer.',
+    ),
+    (
+        "a request of OpenAI's batch API, without an answer",
+        ("custom_id", "body"),
+        'Join it with its answer by custom_id: "messages" of the request, and the message of the answer.',
+    ),
+)
+"""Forms by the fields that they have, which are refused by name."""
 _NAMES = {"traj": "messages", "instance_id": "task_id"}  # as tau-bench and mini-swe-agent call them
 
 
@@ -73,6 +92,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
     if isinstance(data, list):
         data = {"messages": data}
     if isinstance(data, dict):
+        data = formed(data)
         data = {_NAMES.get(key, key) if _NAMES.get(key) not in data else key: value for key, value in data.items()}
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list) or not data["messages"]:
         raise BadRecord("no messages", remedy=NEEDS)
@@ -82,7 +102,7 @@ def transcript_of(data: object, where: str = "") -> Transcript:
             messages.append(_message(raw))
         except BadRecord as error:
             raise BadRecord(f"message {index}: {error.message}", remedy=error.remedy) from None
-    tools = data.get("tools") or ()
+    tools = data.get("tools") or data.get("functions") or ()
     if not isinstance(tools, Sequence) or isinstance(tools, str):
         raise BadRecord(f"tools is a {type(tools).__name__}", remedy="Give a list of tools, or none.")
     task, model, scores = data.get("task_id"), data.get("model"), data.get("scores")
@@ -100,6 +120,56 @@ def transcript_of(data: object, where: str = "") -> Transcript:
         where=where,
         values=values or (),
     )
+
+
+def formed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row in a form that trainers and endpoints use, with ``messages``; any other comes back as it is.
+
+    Raises:
+        BadRecord: it is of a form that holds no run, or two; the remedy says how to convert it.
+    """
+    if isinstance(row.get("messages"), list):
+        choices, last = row.get("choices"), row["messages"][-1:]
+        if not isinstance(choices, list) or not choices or (last and last[0].get("role") == "assistant"):
+            return row
+        if len(choices) > 1 or not isinstance(choices[0], dict):
+            remedy = 'Write a row for each choice: its message at the end of "messages".'
+            raise BadRecord(f"a request with {len(choices)} choices", remedy=remedy)
+        return {**row, "messages": [*row["messages"], choices[0].get("message")]}
+    if isinstance(turns := row.get("conversations"), list):
+        if not all(isinstance(turn, dict) and turn.get("from") in SHARED for turn in turns):
+            remedy = f"Let each turn be from one of these: {', '.join(SHARED)}."
+            raise BadRecord("conversations in ShareGPT's form with a turn of another speaker", remedy=remedy)
+        rest = {k: v for k, v in row.items() if k != "conversations"}
+        return {**rest, "messages": [_shared(turn) for turn in turns]}
+    for form, names, remedy in OF_NO_RUN:
+        if all(name in row for name in names):
+            raise BadRecord(form, remedy=remedy)
+    if "prompt" in row and "completion" in row:
+        said = [_side(row["prompt"], "user"), _side(row["completion"], "assistant")]
+        rest = {k: v for k, v in row.items() if k not in ("prompt", "completion")}
+        return {**rest, "messages": [message for side in said for message in side]}
+    return row
+
+
+def _side(side: object, role: str) -> list[object]:
+    """One side of prompt and completion: a text, or messages."""
+    return side if isinstance(side, list) else [{"role": role, "content": side}]
+
+
+def _shared(turn: dict[str, Any]) -> dict[str, Any]:
+    """A turn in ShareGPT's form; a call is JSON of a name and arguments."""
+    said = turn.get("value")
+    if turn["from"] != "function_call":
+        return {"role": SHARED[turn["from"]], "content": said}
+    try:
+        call = files.loads(said) if isinstance(said, str) else said
+    except ValueError:
+        call = None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+        remedy = 'Write its value as JSON: {"name": ..., "arguments": {...}}.'
+        raise BadRecord("a turn from function_call without a call", remedy=remedy)
+    return {"role": "assistant", "content": None, "function_call": call}
 
 
 def _message(raw: dict[str, Any]) -> Message:

@@ -8,6 +8,7 @@ where it is present, so that nothing is lost; else it makes do with the other co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.errors import BadInput, BadRecord, need
 from clew.exchange import files
+from clew.exchange.files import Skipped, brief
 from clew.exchange.openai_jsonl import line_of, transcript_of
 from clew.exchange.transcript import Transcript
 from clew.models.dialects import chat
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 SUFFIXES = (".parquet",)
+PARSED = ("messages", "tools", "scores", "conversations", "prompt", "completion")  # columns that may be JSON text
 ROWS = 256  # runs held at once while writing
 
 
@@ -51,7 +54,14 @@ def read(path: Path) -> Iterator[Transcript | BadRecord]:
     Raises:
         As ``rows_of``.
     """
+    told = set[str]()
     for number, row in rows_of(path, only="line"):
+        for name in [name for name, value in row.items() if _bytes(value)]:
+            del row[name]
+            if name not in told:
+                told.add(name)
+                remedy = "The rest of each row is imported."
+                yield Skipped(f"{path.name}: the column {brief(name)} holds bytes and is left out", remedy=remedy)
         yield _transcript(row, f"{path.name}:{number}")
 
 
@@ -106,7 +116,8 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
     try:
         if isinstance(row.get("line"), str):
             return transcript_of(files.loads(row["line"]), where)
-        row = {k: v for k, v in row.items() if v is not None}
+        row = {k: _finite(v) for k, v in row.items()}
+        row = {k: _parsed(v) if k in PARSED else v for k, v in row.items() if v is not None}
         if isinstance(row.get("scores"), list):
             row["scores"] = dict(row["scores"])
         if isinstance(row.get("messages"), list):
@@ -115,6 +126,28 @@ def _transcript(row: dict[str, Any], where: str) -> Transcript | BadRecord:
     except (BadInput, ValueError) as error:
         said = error.message if isinstance(error, BadInput) else str(error)
         return BadRecord(f"{where}: {said}", remedy='A row needs a "line" of JSON, or "messages" in OpenAI\'s format.')
+
+
+def _bytes(value: object) -> bool:
+    """Whether bytes stand anywhere in a value, as images do in columns of datasets."""
+    if isinstance(value, (dict, list, tuple)):
+        return any(map(_bytes, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, bytes)
+
+
+def _finite(value: object) -> object:
+    """A value with null for what data frames write where there is nothing: numbers that are none."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _parsed(value: object) -> object:
+    """A column that may be JSON text: so datasets keep what differs in form from row to row."""
+    text = value.strip() if isinstance(value, str) else ""
+    return files.loads(text) if text[:1] in ("[", "{") else value
 
 
 def _as_text(value: object) -> str:
@@ -128,7 +161,17 @@ def _filled(message: object) -> object:
     """A struct's fields that are not null; null content stays, as it means something."""
     if not isinstance(message, dict):
         return message
-    return {k: v for k, v in message.items() if v is not None or k == "content"}
+    kept = {k: v for k, v in message.items() if v is not None or k == "content"}
+    if isinstance(calls := kept.get("tool_calls"), list):
+        kept["tool_calls"] = [_without_gaps(call) for call in calls]
+    return kept
+
+
+def _without_gaps(value: object) -> object:
+    """A call without the null fields that a column of structs gives it, for the arguments of other rows."""
+    if isinstance(value, dict):
+        return {k: _without_gaps(v) for k, v in value.items() if v is not None}
+    return value
 
 
 def write(path: Path, transcripts: Iterable[Transcript]) -> int:

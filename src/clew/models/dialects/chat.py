@@ -341,11 +341,16 @@ def _read(raw: Json) -> Message:
         raise bad("a message needs a role", raw, 'Write {"role": "user", "content": "..."}.')
     reasoning = raw.get("reasoning_content") or raw.get("reasoning")
     call_id = raw.get("tool_call_id")
+    calls = list(raw.get("tool_calls") or ())
+    if isinstance(old := raw.get("function_call"), dict) and not calls:
+        calls = [{"function": old}]  # before tool_calls: one call, without an id
+    if raw["role"] == "function" and call_id is None:
+        call_id = ""  # the result of such a call
     return Message(
         ROLES.get(raw["role"]) or raw["role"],
         text_of(raw.get("content")),
         reasoning if isinstance(reasoning, str) else "",
-        tuple(_read_call(c) for c in raw.get("tool_calls") or ()),
+        tuple(map(_read_call, calls)),
         call_id if isinstance(call_id, str) else None,
     )
 
