@@ -92,3 +92,21 @@ def test_refusals_name_a_remedy(clew, mazes, store):
     assert "one data file" in clew("audit", "coverage", "a.jsonl", "b.jsonl", *at, code=2).output
     assert "--all" in clew("distil", "return=0", "out.jsonl", "--store", store, code=2).output
     assert "of 0 runs" not in clew("distil", "return=0", "--all", "out.jsonl", "--store", store).output
+
+
+def test_what_was_computed_last_is_what_show_and_audits_print(clew, store):
+    at = ("--store", store)
+
+    def shown():
+        rows = clew("show", run, *at).output.splitlines()
+        return [row.partition("bellman")[2].split()[0] for row in rows if "bellman" in row]
+
+    clew("credit", "grpo+bellman", *at)
+    run = json.loads(clew("log", "has=bellman", "--json", *at).output)[0]["run"]
+    told = {"bellman": (shown(), clew("audit", "methods", *at).output)}
+    clew("credit", "bellman(gamma=0.5)", *at)
+    told["bellman(gamma=0.5)"] = (shown(), clew("audit", "methods", *at).output)
+    assert told["bellman"] != told["bellman(gamma=0.5)"]
+    for method in ("bellman", "bellman(gamma=0.5)", "bellman"):
+        clew("credit", method, *at)
+        assert (shown(), clew("audit", "methods", *at).output) == told[method]
