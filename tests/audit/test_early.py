@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
 from clew.audit.agreement.running import OwnJudge
-from clew.audit.early import stance, study, thinking
+from clew.audit.early import stance, states, study, thinking
 from clew.audit.early.branches import Sizes
 from clew.audit.early.outcome import Shown, Voted
 from clew.audit.why.rewind import Behaviour
@@ -25,6 +25,7 @@ from clew.models.fakes import Scripted
 from clew.models.markov import END, SAY, THINK, Markov, Words
 from clew.models.rendering import ChatTemplateRenderer
 from clew.models.replies import parse_reply
+from clew.models.taps import sources_of
 from clew.train.warmstart import tally_sft
 from clew.worlds.tally import Tally
 from tests.engine.test_rendering import local, tokenizer
@@ -282,6 +283,23 @@ def test_earlier_calls_are_thinking_where_that_is_asked_for():
 
 
 @pytest.mark.whole
+def test_the_states_of_earlier_calls_are_read_where_they_are_thinking():
+    renderer = ChatTemplateRenderer(tokenizer())
+    model = local(renderer)
+    runner = Runner(two_calls, None, model, sampling={"max_tokens": 6}, concurrency=64)
+    runs = runner.collect([Task(f"t{i}", f"question {i}") for i in range(3)], 1).runs
+    found, _ = thinking.traces(runs, renderer, kind="calls")
+    read = states.features(model, found, positions=5)
+    assert {kind: part["norm"].shape[:-1] for kind, part in (("first", read.first), ("along", read.along))} == {
+        "first": (3,), "along": (3, 5)
+    }  # fmt: skip
+    assert np.array_equal(read.along["norm"][:, 0], read.first["norm"])
+    assert np.array_equal(read.along["norm"][:, -1], read.last["norm"])
+    first = next(source for source in sources_of([runs[1]]) if source.seq == found[1].calls[0])
+    (alone,) = model.states([first.ids.tolist()], ["norm"], [[first.prompt]])
+    assert read.first["norm"][1] == pytest.approx(alone[0, 0], abs=1e-4)
+
+
 def test_reasoning_in_a_chat_template_is_cut_at_tokens_and_its_states_are_read():
     renderer = ChatTemplateRenderer(tokenizer())
     model = local(renderer)  # untrained, so that what it goes on with holds no outcome

@@ -60,22 +60,30 @@ def features(
     Raises:
         BadInput: the model has no hidden states here; the runs have no token ids.
     """
-    if any(isinstance(one.thought, str) for one in traces):
+    if any(isinstance(one.thought, str) and one.kind != "calls" for one in traces):
         raise BadInput("the replies are recorded without tokens", remedy="Record runs of local weights.")
-    sources = [_source(one) for one in traces]
-    wanted = [_places(one, source, positions) for one, source in zip(traces, sources, strict=True)]
-    order = {source.run: where for source, where in zip(sources, wanted, strict=True)}
+    each = [_sources(one) for one in traces]
+    sources = [source for some in each for source in some]
+    number = {(source.run, source.seq): i for i, source in enumerate(sources)}
+    wanted = [
+        [(number[source.run, source.seq], place) for source, place in _places(one, some, positions)]
+        for one, some in zip(traces, each, strict=True)
+    ]
+    order: dict[int, set[int]] = {}
+    for where in wanted:
+        for i, place in where:
+            order.setdefault(i, set()).add(place)
     layers = layer_grid(model)
     with tempfile.TemporaryDirectory(prefix="clew-early-") as folder:
         states = read(
-            model, sources, list(layers), lambda source: np.unique(order[source.run]).tolist(),
+            model, sources, list(layers), lambda source: sorted(order.get(number[source.run, source.seq], {0})),
             folder=Path(folder) / "states", advance=advance, dtype="float32",
         )  # fmt: skip
         at = {
             (int(s), int(p)): row
             for row, (s, p) in enumerate(zip(states.index["source"], states.index["position"], strict=True))
         }
-        rows = np.array([[at[i, int(p)] for p in where] for i, where in enumerate(wanted)])
+        rows = np.array([[at[place] for place in where] for where in wanted])
         parts: list[dict[int | str, F32]] = [{}, {}, {}, {}]
         for layer in layers:
             taken = states.take(layer, rows.ravel()).reshape(*rows.shape, -1)
@@ -84,15 +92,24 @@ def features(
     return States(layers, *parts)
 
 
-def _source(one: Trace) -> Source:
-    """The ids of the call that thinks, prompt and reply, with what was written into its states."""
-    found = [source for source in sources_of([one.run]) if source.seq == one.seq]
-    return found[0]
+def _sources(one: Trace) -> list[Source]:
+    """The ids of the calls that think, prompt and reply, with what was written into their states."""
+    seqs = set(one.calls or (one.seq,))
+    return [source for source in sources_of([one.run]) if source.seq in seqs]
 
 
-def _places(one: Trace, source: Source, positions: int) -> np.ndarray:
-    """The last prompt token, then so many thinking tokens at equal shares, the first and the last among them."""
-    return np.concatenate([[source.prompt - 1], source.prompt + one.start + offsets(one, positions)])
+def _places(one: Trace, sources: Sequence[Source], positions: int) -> list[tuple[Source, int]]:
+    """The last prompt token, then so many thinking tokens at equal shares, the first and the last among them. The
+    thinking of several calls is their replies, one behind the other."""
+    if one.kind != "calls":
+        tokens = [(sources[0], sources[0].prompt + one.start + int(k)) for k in offsets(one, positions)]
+    else:
+        every = [(source, place) for source in sources for place in range(source.prompt, len(source.ids))]
+        if not every:
+            raise BadInput(f"the model calls of run {one.run.id} that think have no reply tokens")
+        shares = np.floor(np.linspace(0, len(every) - 1, positions)).astype(np.int64)
+        tokens = [every[k] for k in shares]
+    return [(sources[0], sources[0].prompt - 1), *tokens]
 
 
 def offsets(one: Trace, positions: int = POSITIONS) -> npt.NDArray[np.int64]:
