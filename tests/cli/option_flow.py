@@ -50,6 +50,7 @@ MESSAGES = {
 }
 """What is told on the way, noted of the line, or printed for going on: an option that only these repeat is dropped."""
 PRINTING = {"common.echo", "common.print_table", "common.print_json", "common.draw", "common.console", "common.show"}
+SETTINGS = "clew.cli.shared.project"  # reads clew.toml, before a verb begins
 READ = ("clew.cli", "tests.cli.test_options")  # whose functions are read
 DEEPEST, LONGEST, TURNS = 40, 160, 60
 
@@ -108,8 +109,8 @@ def short(text: str) -> str:
 
 
 def ours(value: Any) -> bool:
-    found = str(getattr(value, "__module__", "") or "").startswith(READ)
-    return found and getattr(value, "__qualname__", "") != "ask"
+    module = str(getattr(value, "__module__", "") or "")
+    return module.startswith(READ) and module != SETTINGS and getattr(value, "__qualname__", "") != "ask"
 
 
 @functools.cache
