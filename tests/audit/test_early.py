@@ -283,6 +283,22 @@ def test_earlier_calls_are_thinking_where_that_is_asked_for():
 
 
 @pytest.mark.whole
+def test_a_reply_without_thinking_is_cut_along_its_tokens():
+    corpus = "\n".join(f"well so {side} it is then" for side in ("heads", "tails"))
+    runner = Runner(chatter, None, Markov(corpus, order=5, tokens=True), sampling={"max_tokens": 8})
+    runs = runner.collect([Task(f"t{i}", f"question {i}") for i in range(60)], 1).runs
+    heads = Shown(Behaviour("heads"))
+    hands = Continuations(runner, outcome=heads)
+    arms, _ = study.prepare(runs, hands, heads, kind="reply", sizes=Sizes(shares=(0, 0.5, 1), n=4))
+    found = study.answer(arms)
+    assert found.verdict.kind == "open until then"
+    assert found.curve.time.estimate == 0.5, "the coin falls at the third of six tokens"
+    assert found.curve.committed[-1].estimate == 1
+    assert found.saving is None
+    with pytest.raises(BadInput, match="itself the answer cannot be cut short"):
+        study.answer(arms, saving_only=True)
+
+
 def test_the_states_of_earlier_calls_are_read_where_they_are_thinking():
     renderer = ChatTemplateRenderer(tokenizer())
     model = local(renderer)

@@ -26,7 +26,8 @@ DOES_HELP = "The outcome: an action (or reply) matches."
 JUDGE_HELP = "The outcome: judges vote, file.py:function each; may be repeated."
 RULE_HELP = "how the judges' votes become one label."
 UNTIL_HELP = "Text with which answers begin; what comes before it in the reply is thinking."
-THINKING_HELP = "What counts as thinking: reasoning of a reply, text before --until, or earlier model calls."
+THINKING_HELP = """What counts as thinking: reasoning of a reply, text before --until, earlier model calls, or the
+tokens of the reply of a model that does not think."""
 STANCES_HELP = "Also cut where thinking turns from one sign to the other, and test whether the outcome changes."
 SOURCE_HELP = "Field of the tasks' data that says where a run comes from, as a control."
 STEP = 0.05  # of what is settled, from which a cut is told in words
@@ -40,7 +41,7 @@ outcome_options = common.options(
 )
 thinking_options = common.options(
     option("--until", default="", metavar="TEXT", help=UNTIL_HELP),
-    option("--thinking", choices="auto reasoning marker calls", default="auto", help=THINKING_HELP),
+    option("--thinking", choices="auto reasoning marker calls reply", default="auto", help=THINKING_HELP),
     option(
         "--at", type=common.Amount(int, 0), metavar="CALL", help="The model call that thinks.  [default: the first]"
     ),

@@ -69,7 +69,7 @@ class Arms:
     @property
     def answers(self) -> bool:
         """Whether answers can be forced: thinking and answer are parts of one reply."""
-        return self.traces[0].kind != "calls"
+        return self.traces[0].kind not in ("calls", "reply")
 
     @property
     def close(self) -> tuple[int, ...] | str:

@@ -158,7 +158,8 @@ def answer(
         if not saving_only:
             _swapped(found, made["swapped"], forced)
     elif saving_only:
-        raise BadInput("earlier calls cannot be cut short and answered", remedy="Leave out --saving.")
+        what = "earlier calls" if arms.traces[0].kind == "calls" else "a reply that is itself the answer"
+        raise BadInput(f"{what} cannot be cut short and answered", remedy="Leave out --saving.")
     if arms.cuts:
         both = [(_count(made["cuts"][a].outcomes), _count(made["cuts"][b].outcomes)) for a, b in arms.around()]
         told_apart = [pair for pair in both if pair[0].n and pair[1].n]

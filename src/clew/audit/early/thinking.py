@@ -1,8 +1,9 @@
 """Where the thinking of a run lies: which tokens of which reply, and what ends them.
 
 ``clew audit early`` asks for it before anything is sampled. Thinking is one of three things: the reasoning of a reply,
-as its renderer parses it; what comes before a marker in the reply's text; or the model calls before the last. Nothing
-here may guess: a run without thinking is refused, with what would help.
+as its renderer parses it; what comes before a marker in the reply's text; or the model calls before the last. Of a
+model that does not think the reply itself may be cut instead, all but its last token. Nothing here may guess: a run
+without thinking is refused, with what would help.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from clew.core.records import Call
 from clew.harness.fork.continuations import Start
 from clew.store import Run
 
-Kind = Literal["reasoning", "marker", "calls"]
+Kind = Literal["reasoning", "marker", "calls", "reply"]
 
 
 class Trace(NamedTuple):
@@ -74,7 +75,7 @@ def traces(
     Args:
         renderer: the model's, which parses replies that have token ids.
         until: text with which the answer begins, where thinking is not marked as reasoning; its last occurrence counts.
-        kind: "auto", "reasoning", "marker" or "calls".
+        kind: "auto", "reasoning", "marker", "calls" or "reply".
         at: the model call that thinks; default the first with thinking in it.
 
     Raises:
@@ -88,7 +89,7 @@ def traces(
         )
     found, left = [], Counter[str]()
     for run in runs:
-        one = _calls(run) if wanted == "calls" else _reply(run, renderer, until, at)
+        one = _calls(run) if wanted == "calls" else _reply(run, renderer, until, at, wanted == "reply")
         if isinstance(one, Trace):
             found.append(one)
         else:
@@ -99,6 +100,7 @@ def traces(
             "reasoning": "Name the text with which answers begin (--until), or take earlier calls (--thinking calls).",
             "marker": "Give --until a text that stands in the replies, or leave it out where replies have reasoning.",
             "calls": "Choose runs that ask a model at least twice.",
+            "reply": "Choose runs of local weights, with replies of two tokens and more.",
         }[wanted]
         raise BadInput(f"no thinking is found in any of {len(runs)} runs: {why}", remedy=remedy)
     return found, dict(left)
@@ -117,21 +119,23 @@ def _calls(run: Run) -> Trace | str:
     return Trace(run, last, "calls", 0, 0, "", "", len(asks), tuple(before), asks[0].node_in.hex())
 
 
-def _reply(run: Run, renderer: Renderer | None, until: str, at: int | None) -> Trace | str:
+def _reply(run: Run, renderer: Renderer | None, until: str, at: int | None, whole: bool) -> Trace | str:
     why = "a run asks no model"
     for call in run.calls:
         if call.kind != "ask" or not call.node_out or at not in (None, call.seq):
             continue
-        found = _in_call(run, call, renderer, until)
+        found = _in_call(run, call, renderer, until, whole)
         if isinstance(found, Trace):
             return found
         why = found
     return why
 
 
-def _in_call(run: Run, call: Call, renderer: Renderer | None, until: str) -> Trace | str:
+def _in_call(run: Run, call: Call, renderer: Renderer | None, until: str, whole: bool) -> Trace | str:
     node = run.store.node(call.node_out)
     if node.ids is None:
+        if whole:
+            return "its reply is recorded without tokens"
         if not until:
             return "its reasoning is recorded without tokens, so that it cannot be continued"
         place = node.message.text.rfind(until)
@@ -148,6 +152,11 @@ def _in_call(run: Run, call: Call, renderer: Renderer | None, until: str) -> Tra
             remedy="Name the model that answered it, or one of the same tokenizer, with --model.",
         )
     ids = node.ids[call.head :]
+    if whole:  # the last token, which ends the reply, is always drawn anew
+        if len(ids) < 2:
+            return "its reply has a single token"
+        stop = len(ids) - 1
+        return Trace(run, call.seq, "reply", 0, stop, ids[:stop], (), len(ids), (), call.node_in.hex())
     cut = _marked(ids, renderer, until) if until else _reasoned(ids, renderer)
     if isinstance(cut, str):
         return cut
