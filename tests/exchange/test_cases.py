@@ -252,3 +252,17 @@ def test_tools_of_parquet_may_be_json_text(tmp_path):
 def test_a_score_of_inspect_with_a_part_that_is_no_number_is_no_reward(scores, reward):
     sample = SimpleNamespace(scores={name: SimpleNamespace(value=value) for name, value in scores.items()})
     assert inspect_log._reward(sample, inspect_log._scores(sample)) == reward
+
+
+def test_the_same_content_imported_twice_stands_once(tmp_path):
+    told = list[BadRecord]()
+    store, runs = taken("openai-bom/bom.jsonl", "claude-image/session.jsonl", said=told)
+    (tmp_path / "other-name.jsonl").write_bytes((CASES / "openai-bom/bom.jsonl").read_bytes())
+    again = import_file(store, tmp_path / "other-name.jsonl", on_bad=told.append)
+    assert again == [run.id for run in runs[:2]]
+    assert "2 of its 2 runs are here already, of the same content" in told[0].message
+    assert len(store.run_ids()) == len(runs) == 3
+    line = (CASES / "openai-bom/crlf.jsonl").read_text().splitlines()[0]
+    (tmp_path / "twice.jsonl").write_text(f"{line}\n{line}\n")
+    assert len(set(import_file(store, tmp_path / "twice.jsonl"))) == 2, "equal rows of one file are two samples"
+    assert not store.verify()

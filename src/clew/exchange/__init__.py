@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from base64 import b32encode
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
 from clew.exchange.files import LINE, Skipped, head
 from clew.exchange.transcript import Transcript, recall, record, record_group, task_id_of, turns_of
-from clew.store import Keeper, Run, new_id, open_store
+from clew.store import Keeper, Run, open_store
 
 __all__ = ["FORMATS", "Transcript", "export", "format_of", "import_file", "recall", "record"]
 
@@ -107,8 +109,39 @@ def import_file(
     """
     keeper, path = open_store(store), Path(path)
     chosen = _inside(path) if format is None else format_of(path, format)
-    reader = _module(chosen)
-    transcripts = deque[Transcript]()  # all that is in the file, before anything is written
+    transcripts = _all(_module(chosen), path, skip_bad, on_bad)  # before anything is written
+    runs, same = list[str](), _content(transcripts)
+    groups: dict[str, tuple[str, int, list[str]]] = {}
+    new = 0
+    while transcripts:
+        it = transcripts.popleft()
+        task = it.task_id or task_id_of(turns_of(it.messages)[0])
+        group, index, members = groups.setdefault(task, (_named(same, task), len(groups), []))
+        order = (0, index, len(members))
+        run = _named(same, task, len(members))
+        if not _here(keeper, run):
+            record(keeper, it._replace(task_id=task), run=run, group=group, order=order, format=chosen)
+            new += 1
+        members.append(run)
+        runs.append(run)
+        if progress is not None:
+            progress(len(runs))
+    if new < len(runs) and on_bad is not None:
+        told = f"{path.name}: {len(runs) - new} of its {len(runs)} runs are here already, of the same content"
+        on_bad(Skipped(told, remedy="They stand once, as they were."))
+    for task, (group, _, members) in groups.items() if new else ():
+        record_group(keeper, task, group, members, name or path.name)
+    keeper.commit()
+    return runs
+
+
+def _all(reader: Format, path: Path, skip_bad: bool, on_bad: Callable[[BadRecord], None] | None) -> deque[Transcript]:
+    """All transcripts of a file.
+
+    Raises:
+        BadRecord: a broken record that is not to be skipped, or no record at all.
+    """
+    transcripts = deque[Transcript]()
     for found in reader.read(path):
         if isinstance(found, Transcript):
             transcripts.append(found)
@@ -118,21 +151,33 @@ def import_file(
             on_bad(found)
     if not transcripts:
         raise BadRecord(f"{path.name} holds no run", remedy="See `clew import --help` for what a file must look like.")
-    runs: list[str] = []
-    groups: dict[str, tuple[str, int, list[str]]] = {}
-    while transcripts:
-        it = transcripts.popleft()
-        task = it.task_id or task_id_of(turns_of(it.messages)[0])
-        group, index, members = groups.setdefault(task, (new_id(), len(groups), []))
-        order = (0, index, len(members))
-        members.append(record(keeper, it._replace(task_id=task), group=group, order=order, format=chosen))
-        runs.append(members[-1])
-        if progress is not None:
-            progress(len(runs))
-    for task, (group, _, members) in groups.items():
-        record_group(keeper, task, group, members, name or path.name)
-    keeper.commit()
-    return runs
+    return transcripts
+
+
+def _content(transcripts: Iterable[Transcript]) -> bytes:
+    """A digest of all that a file holds, wherever it lies and whatever it is called."""
+    whole = blake2b(digest_size=16)
+    for it in transcripts:
+        meters = [*it.meters, *(meter for took in it.other_meters for meter in took)]
+        logprobs = [None if m.logprobs is None else m.logprobs.tolist() for m in meters]
+        plain = [m._replace(logprobs=None) for m in meters]
+        rest = it._replace(where="", meters=(), other_meters=())
+        whole.update(repr((rest, plain, logprobs)).encode("utf-8", "surrogatepass"))
+    return whole.digest()
+
+
+def _named(content: bytes, task: str, place: int = -1) -> str:
+    """The id of a task's group, or of its run at a place, in a file of this content: the same at each import."""
+    found = blake2b(b"%b %d %b" % (content, place, task.encode("utf-8", "surrogatepass")), digest_size=8).digest()
+    return b32encode(found).decode().lower()[:12]
+
+
+def _here(keeper: Keeper, run: str) -> bool:
+    try:
+        keeper.row(run)
+    except UnknownName:
+        return False
+    return True
 
 
 def export(

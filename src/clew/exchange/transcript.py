@@ -102,15 +102,20 @@ def turns_of(messages: Sequence[Message]) -> tuple[list[Message], list[Turn]]:
     return opening, turns
 
 
-def record(store: Keeper, it: Transcript, *, group: str = "", order: tuple[int, ...] = (), format: str = "") -> str:
+def record(
+    store: Keeper, it: Transcript, *, run: str = "", group: str = "", order: tuple[int, ...] = (), format: str = ""
+) -> str:
     """Put a transcript into the store as a run of the agent ``transcript``; give its id. The caller commits.
+
+    Args:
+        run: its id; a new one by default.
 
     Raises:
         BadRecord: it has no messages.
     """
     if not it.messages:
         raise BadRecord(f"{it.where or 'the transcript'}: no messages", remedy="Give at least one message.")
-    run = new_id()
+    run = run or new_id()
     opening, turns = turns_of(it.messages)
     task_id = it.task_id or task_id_of(opening)
     prompt = next((m.text for m in opening if m.role == "user"), "")
