@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.train.observing.content_kinds import content_of, words_of
+from clew.worlds.learned.content_kinds import content_of, words_of
 from clew.train.observing.rewarding import (
     PARTS,
     RULE,
