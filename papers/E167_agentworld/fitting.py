@@ -14,11 +14,11 @@ from clew.fit.trainer import Trainer
 from clew.models.local import Local
 from clew.train import recipes
 from clew.train.observing.commonest import commonest
-from clew.worlds.learned.content_kinds import CONTENTS
 from clew.train.observing.episodes import Episode
 from clew.train.observing.masking import KEPT
 from clew.train.observing.open_loop import Outcome, outcomes
 from clew.train.offline import Passes, fit
+from clew.worlds.learned.content_kinds import CONTENTS
 from clew.worlds.learned.model_folder import ModelCard
 from papers.experiment import Line
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.worlds.learned.content_kinds import content_of, words_of
 from clew.train.observing.rewarding import (
     PARTS,
     RULE,
@@ -19,6 +18,7 @@ from clew.train.observing.rewarding import (
     reward,
     rule_of,
 )
+from clew.worlds.learned.content_kinds import content_of, words_of
 from clew.worlds.learned.prompting import OBSERVATION, OVER, extract, extract_done
 
 PRAISE = "Operation completed successfully."
