@@ -64,6 +64,7 @@ repo_options = common.options(
     "form",
     choices="text json markdown",
     default="text",
+    not_with="--json",
     help="markdown fits an agent's prompt; json is --json.",
 )
 @option("--agent", default="weak", metavar="weak|strong|FILE", help=AGENT_HELP)
