@@ -117,7 +117,7 @@ def test_a_model_is_served_meanwhile(clew):
         ((MODEL, "--max-tokens", "1"), "--max-tokens"),
         (("http://127.0.0.1:9/v1", "--users", "1"), "Check the URL"),
         (("http://127.0.0.1:9/v1", "--prompts", "EMPTY"), "empty.txt holds no prompt"),
-        (("http://127.0.0.1:9/v1", "--prompts", "NO_TEXT"), "no_text.txt:1 is no text"),
+        (("http://127.0.0.1:9/v1", "--prompts", "NO_TEXT"), "no_text.txt is saved as UTF-16"),
         (("no-such-model", "--users", "1"), "the server did not begin"),
     ],
 )

@@ -71,7 +71,7 @@ def test_forks_that_all_end_in_an_error_of_the_agent_fail(clew, tmp_path) -> Non
     path = tmp_path / "imported.db"
     runner = Runner("clew.harness.agents:chatter", None, Scripted(["hello"]), path)
     run = runner.collect([Task("t", "hi")], n=1).runs[0].id
-    runner.store._db.execute("UPDATE run SET model = NULL")
+    runner.store._db.execute("UPDATE run SET model = ''")
     runner.store.close()
     failed = clew("fork", f"{run}@1", "--store", path, code=2)
     assert "this run has no model" in failed.output

@@ -194,7 +194,7 @@ def test_a_run_is_gated_up_to_a_call_and_what_cannot_be_is_named(clew, run_line)
     assert "gate 0" in clew("show", run.id).output, "of the run's own end, not of the call"
     assert "changed no file" in clew(*line, f"{run.id}@1", code=2).output
     assert "two candidates" in clew(*line, run.id, ".", code=2).output
-    assert "not for runs" in clew(*line, run.id, "--refine", "true", code=2).output
+    assert "does nothing without CHANGE" in clew(*line, run.id, "--refine", "true", code=2).output
     clew("run", "player", "--world", "counter(low=1,high=1)", "--model", "echo", "--tasks", 1, "--max-steps", 1)
     assert "without its files" in clew(*line, "world=counter", code=2).output
 

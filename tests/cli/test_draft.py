@@ -127,7 +127,7 @@ def test_learns_from_stored_runs(model: Path, tmp_path: Path) -> None:
         (["--data", "EMPTY"], "holds no prompt"),
         (["--data", "BROKEN"], "broken.jsonl:1 is not JSON"),
         (["--data", "DEEP"], "deep.jsonl:1 is not JSON"),
-        (["--data", "NO_TEXT"], "no_text.txt:1 is no text"),
+        (["--data", "NO_TEXT"], "no_text.txt is saved as UTF-16"),
         (["--data", "HALF"], 'half.jsonl:1 has neither "prompt" nor "messages"'),
         (["--data", "PROMPTS", "--kind", "dflash", "--rank", "4"], "dflash has no sequential head"),
         (["--data", "PROMPTS", "--block", "0"], "0 is out of bounds"),

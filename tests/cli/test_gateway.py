@@ -165,7 +165,7 @@ def test_a_fork_gets_a_tool_call_and_its_run_is_named_by_a_prefix_or_a_name(tmp_
     [
         (("--replay", "nothing", "--", "true"), "nothing"),
         (("--host", "0.0.0.0"), "there is no token"),
-        (("--name", "a", "--replay", "b"), "exclude each other"),
+        (("--name", "a", "--replay", "b", "--", "true"), "exclude each other"),
         (("--model", "echo", "--", "no-such-program"), "cannot be started"),
         (("--model", "echo", "--upstream", "http://x/v1"), "exclude each other"),
     ],

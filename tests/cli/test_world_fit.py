@@ -92,12 +92,14 @@ WRONG = {
     "gives no account of its state": ("fit", "world=counter", "--model", "scratch", "--think", "-o", "x"),
     "the model reads 40": ("fit", "world=shell", "--model", "scratch", "--context", 40, "-o", "x"),
     "no model of a world": ("eval", "nothing-here", "--against", "shell"),
+    "--store does nothing without --runs": ("eval", "nothing-here", "--against", "shell", "--store", "s.db"),
 }
 
 
 @pytest.mark.parametrize("told", WRONG)
 def test_bad_input_is_named(at, told):
-    assert told in at("world", *WRONG[told], "--store", "s.db", code=2).output
+    store = () if WRONG[told][0] == "eval" else ("--store", "s.db")
+    assert told in at("world", *WRONG[told], *store, code=2).output
     assert not Path("x").exists()
 
 
