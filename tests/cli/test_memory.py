@@ -56,7 +56,7 @@ def test_a_memory_from_its_first_item_to_its_last(clew, say, told, store, tmp_pa
         clew(*shlex.split(line)[1:])
     say("export", "shop", "shop.jsonl")
     other = json.loads(clew("memory", "import", "bakery", "shop.jsonl", "--store", "other.db", "--json").output)
-    assert other == {"added": 3, "known": 0}
+    assert other == {"added": 3, "known": 0, "deleted": 0, "copied": 0}
     assert told("retire", "shop", new["id"], "--why", "closed")["state"] == "retired"
     asked = say("delete", "shop", new["id"], code=130, input="n\n").output
     assert "2 items will be deleted" in asked
@@ -67,7 +67,10 @@ def test_a_memory_from_its_first_item_to_its_last(clew, say, told, store, tmp_pa
         clew(*shlex.split(line)[1:])
     assert len(told("list", "shop")) == 1
     again = say("import", "shop", "shop.jsonl").output
-    assert "0 items added, 3 known before" in again, "what was deleted stays deleted"
+    assert "0 items added, 1 known before, 2 deleted before and left out" in again, "what was deleted stays deleted"
+    copied = say("import", "stall", "shop.jsonl").output
+    assert "1 items added, 0 known before, 2 deleted before and left out\n1 of those added have ids" in copied
+    assert len(told("list", "stall")) == 1
     assert not any(b"opens at" in file.read_bytes() for file in tmp_path.glob("store.db*"))
 
 

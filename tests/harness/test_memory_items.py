@@ -117,8 +117,29 @@ def test_an_export_reads_back(store: Keeper, tmp_path: Path) -> None:
         )
         assert take_lines(other, lines) == Taken(0, 5)
         other.delete([first.id])
-        assert take_lines(other, lines) == Taken(0, 5), "what was deleted stays deleted"
+        assert take_lines(other, lines) == Taken(0, 4, deleted=1), "what was deleted stays deleted"
         assert len(other.items()) == 4
+
+
+def test_an_import_into_another_memory_of_the_store_holds_the_items(store: Keeper) -> None:
+    shop = Memory(store, "shop")
+    old = shop.add("fact", {"text": "the bakery opens at six"}, by="ann")
+    shop.edit(old.id, {"text": "the bakery opens at seven"}, why="it moved")
+    lines = [line_of(item) for item in shop.items()]
+    bakery = Memory(store, "bakery")
+    assert take_lines(bakery, lines) == Taken(2, 0, copied=2)
+    assert [(item.text, item.state) for item in bakery.items()] == [(item.text, item.state) for item in shop.items()]
+    new = next(item for item in bakery.items("superseded"))
+    assert bakery.item(new.replaced_by).text == "the bakery opens at seven", "it names the copy, not the other memory's"
+    assert not {item.id for item in bakery.items()} & {item.id for item in shop.items()}
+    assert take_lines(bakery, lines) == Taken(0, 2), "the same file again adds nothing"
+    assert take_lines(bakery, [line_of(item) for item in bakery.items()]) == Taken(0, 2)
+    assert take_lines(shop, lines) == Taken(0, 2)
+    bakery.delete([new.id])
+    assert take_lines(bakery, lines) == Taken(0, 1, deleted=1)
+    assert len(shop.items()) == 2, "the other memory keeps its own"
+    shop.delete([old.id])
+    assert take_lines(Memory(store, "third"), lines) == Taken(1, 0, deleted=1, copied=1)
 
 
 def test_a_bad_line_is_told_by_its_number_and_nothing_is_taken(store: Keeper) -> None:

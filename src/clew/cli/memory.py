@@ -281,7 +281,8 @@ def export(memory: str, file: str, as_json: bool, store_path: str) -> None:
 @common.output_options
 def import_(memory: str, file: str, as_json: bool, store_path: str) -> None:
     """Take the items of FILE, which `clew memory export` wrote, into MEMORY: all of them, or none where a line
-    is no item. An item that the store holds, or that was deleted in it, is passed over.
+    is no item. An item that MEMORY holds, or that was deleted in the store, is passed over; of one that another
+    memory holds, MEMORY gets a copy with an id of its own.
 
     \b
     clew memory import shop shop.jsonl
@@ -292,9 +293,14 @@ def import_(memory: str, file: str, as_json: bool, store_path: str) -> None:
     with Path(file).open(encoding="utf-8", errors="replace", newline="\n") as lines:
         taken = take_lines(Memory(common.open_store(store_path, create=True), memory), lines)
     if as_json:
-        common.end_with_json({"added": taken.added, "known": taken.known})
+        common.end_with_json(taken._asdict())
     line = command_line("memory list", memory)
-    common.echo(f"{taken.added} items added, {taken.known} known before\n\nNext:\n  {line}")
+    told = f"{taken.added} items added, {taken.known} known before"
+    if taken.deleted:
+        told += f", {taken.deleted} deleted before and left out"
+    if taken.copied:
+        told += f"\n{taken.copied} of those added have ids of their own: another memory here holds theirs"
+    common.echo(f"{told}\n\nNext:\n  {line}")
 
 
 def _fork_line(store: Keeper, place: str, item: str) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from base64 import b32encode
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from clew.core.errors import BadInput, BadRecord
+from clew.core.keys import digest, encode
 from clew.harness.memory.book import Memory
 from clew.harness.memory.item_kinds import Item, content
-from clew.store.items.entry import NAME, Entry, entry
+from clew.store.items.entry import ENTRY, NAME, Entry, entry
 
 SCHEMA = "clew.memory.1"
 LINE = 100_000  # characters
@@ -22,10 +24,15 @@ WHY = 800  # characters of a reason
 
 
 class Taken(NamedTuple):
-    """What an import did: items added, and those that were there or were deleted here before."""
+    """What an import did: items added, those that the memory held before, and those that were deleted here before.
+
+    ``copied`` of those added have ids of their own, since another memory of the store holds theirs.
+    """
 
     added: int
     known: int
+    deleted: int = 0
+    copied: int = 0
 
 
 def line_of(item: Item) -> str:
@@ -47,20 +54,44 @@ def line_of(item: Item) -> str:
 
 
 def take_lines(memory: Memory, lines: Iterable[str]) -> Taken:
-    """Add the items of an export, all or none. An item that the store knows is left as it is, deleted ones too.
+    """Add the items of an export, all or none. An item that the memory holds is left as it is, and one that was deleted
+    in the store stays deleted. Where another memory holds an item of this id, this one gets a copy with an id that
+    follows from its own name and the content, so that the same lines taken again add nothing.
 
     Raises:
         BadRecord: a line is none; the sentence has its number.
     """
-    now, entries, ids = time.time(), list[Entry](), set[str]()
+    now, items = time.time(), list[list[Entry]]()
     for number, line in enumerate(lines, 1):
         if line.strip():
-            found = list(_entries(memory.name, line, number, now))
-            ids.add(found[0].item)
-            entries += found
-    known = {one.item for _, one in memory.store.entries() if one.what in ("add", "deleted")}
-    memory.store.put_entries([one for one in entries if one.item not in known])
-    return Taken(len(ids - known), len(ids & known))
+            items.append(list(_entries(memory.name, line, number, now)))
+    here, elsewhere, deleted = set[str](), set[str](), set[str]()
+    for _, one in memory.store.entries():
+        if one.what == "deleted":
+            deleted.add(one.item)
+        elif one.what == "add":
+            (here if one.memory == memory.name else elsewhere).add(one.item)
+    own = {found[0].item: _copy_id(found[0]) for found in items if found[0].item in elsewhere - here - deleted}
+    if own:
+        items = [[_renamed(one, own) for one in found] for found in items]
+    ids = {found[0].item for found in items}
+    new = ids - here - deleted
+    memory.store.put_entries([one for found in items for one in found if one.item in new])
+    return Taken(len(new), len(ids & here - deleted), len(ids & deleted), len(new & {*own.values()}))
+
+
+def _copy_id(added: Entry) -> str:
+    """The id of an item's copy in another memory: the same at each import."""
+    said = digest(ENTRY, b"copy", *(encode(text) for text in (added.memory, added.item, added.body)))
+    return b32encode(said).decode().lower()[:12]
+
+
+def _renamed(one: Entry, own: Mapping[str, str]) -> Entry:
+    """An entry with the new ids, also of the item that took the place of its own."""
+    told = json.loads(one.body)
+    if one.what != "add" and told.get("by") in own:
+        told |= {"by": own[told["by"]]}
+    return entry(one.memory, own.get(one.item, one.item), one.at, one.what, told)
 
 
 def _entries(name: str, line: str, number: int, now: float) -> Iterator[Entry]:
