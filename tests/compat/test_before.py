@@ -88,7 +88,7 @@ def test_queries_find_the_same_runs_in_the_same_order(path, store):
 
 
 def test_runs_are_drawn_as_they_were(path, store):
-    """But those of the gateway, which are drawn as conversations since: their text in the fixture is the new one."""
+    """But conversations of the gateway, and tokens that nobody counted: their text in the fixture is the new one."""
     for name, (deep, full) in EXPECTED["trees"].items():
         assert str(clew.tree(Run(store, name), depth=2)) == deep
         assert str(clew.tree(Run(store, name), full=True)) == full

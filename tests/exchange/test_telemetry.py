@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from clew.core.errors import BadInput, BadRecord, Unreachable
-from clew.core.values import Message, ToolCall, ToolSpec, Usage
+from clew.core.values import Message, StopReason, ToolCall, ToolSpec, Usage
 from clew.exchange import Transcript, export, import_file, recall, record
 from clew.exchange.telemetry.send import endpoint_of, send
 from clew.exchange.telemetry.to_spans import provider, spans_of_run
@@ -21,6 +21,7 @@ from clew.harness import Runner
 from clew.harness.agents import chatter
 from clew.models.fakes import Scripted, tool_call
 from clew.store import MemoryStore, Run
+from clew.view.terminal import headline, tree
 from clew.worlds.toys import Counter, Shop
 
 from .test_transcript import TALK
@@ -373,7 +374,7 @@ def conventions(asked, said):
         "gen_ai.response.model": "gpt-4o",
         "gen_ai.system_instructions": json.dumps([{"type": "text", "content": "You sell."}]),
         "gen_ai.input.messages": json.dumps([part(m) for m in asked if m["role"] != "system"]),
-        "gen_ai.output.messages": json.dumps([{**part(said), "finish_reason": "stop"}]),
+        "gen_ai.output.messages": json.dumps([{**part(said), "finish_reason": "stop"}] if said else []),
         "gen_ai.usage.input_tokens": 10,
         "gen_ai.usage.output_tokens": 4,
         "gen_ai.usage.cost": 0.5,
@@ -535,3 +536,60 @@ def test_a_file_of_too_many_spans(tmp_path, monkeypatch):
     (tmp_path / "many.jsonl").write_text(json.dumps(request(*spans)))
     with pytest.raises(BadRecord, match="over 3 spans"):
         import_file(MemoryStore(), tmp_path / "many.jsonl")
+
+
+FAILS = {"code": 2, "message": "429: quota \x1b[31mspent" + "!" * 5000}
+
+
+def test_a_trace_whose_model_failed_ends_with_a_model_error(tmp_path):
+    spans = [
+        span(1, conventions(ASKED, None)) | {"status": {"code": 2, "message": "503"}},
+        span(2, conventions(ASKED, CALLED), 1),  # asked again: no failure of the run
+        span(3, conventions([*ASKED, CALLED, PRICE], None), 2) | {"status": FAILS},
+    ]
+    for name, some, replies in (("one.jsonl", spans[:1], 0), ("two.jsonl", spans[:2], 1), ("all.jsonl", spans, 1)):
+        (tmp_path / name).write_text(json.dumps(request(*some)) + "\n")
+        run = imported(tmp_path / name)
+        assert sum(call.kind == "ask" for call in run.calls) == replies
+        failed = name != "two.jsonl"
+        assert run.stop == (StopReason.MODEL_ERROR if failed else StopReason.RETURNED)
+        assert (run.calls[-1].error != "") == failed
+        runner = Runner.of(run.store, run, model=Scripted(["here", "here"]))
+        assert runner.replay(run).calls == len(run.calls)
+        if failed:
+            (fork,) = runner.fork(run, len(run.calls) - 1)
+            assert (fork.reply(len(run.calls) - 1).message.text, fork.stop) == ("here", StopReason.RETURNED)
+        export(run.store, [run], tmp_path / "back.otlp.jsonl")
+        back = imported(tmp_path / "back.otlp.jsonl")
+        assert (back.stop, back.calls[-1].error) == (run.stop, run.calls[-1].error)
+        same(recall(run), recall(back))
+    assert run.calls[-1].error.startswith("429: quota \x1b[31mspent!")
+    assert len(run.calls[-1].error) == 2000
+    for full in (True, False):
+        shown = str(tree(run, full=full))
+        assert "429: quota" in shown
+        assert "\x1b" not in shown
+
+
+def test_a_trace_whose_agent_failed_ends_with_an_agent_error(tmp_path):
+    raised = {"name": "exception", "attributes": pairs({"exception.type": "KeyError", "exception.message": "'to'"})}
+    root = span(9, {"gen_ai.operation.name": "invoke_agent"}) | {"status": {"code": 2}, "events": [raised]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(request(root, span(1, conventions(ASKED, CALLED), 1))) + "\n")
+    run = imported(tmp_path / "a.jsonl")
+    assert (run.stop, run.calls[-1].error) == (StopReason.AGENT_ERROR, "KeyError: 'to'")
+    assert Runner.of(run.store, run).replay(run).calls == len(run.calls)
+
+
+def test_tokens_that_nobody_counted_are_not_written_as_0(tmp_path):
+    run = told(TOLD._replace(meters=(), other_meters=()))
+    export(run.store, [run], tmp_path / "a.otlp.jsonl")
+    assert "usage" not in (tmp_path / "a.otlp.jsonl").read_text()
+    export(run.store, [run], tmp_path / "a.json", "atif")
+    assert list(json.loads((tmp_path / "a.json").read_text())["final_metrics"]) == ["total_steps"]
+    assert "tokens not counted" in headline(run)
+    half = told(TOLD._replace(meters=(Meter(Usage(5)),), others=(), other_meters=()))
+    (one,) = [s.attributes for s in spans_of_run(half) if "gen_ai.usage.input_tokens" in s.attributes]
+    assert [name for name in one if "usage" in name or "token_count" in name] == [
+        "gen_ai.usage.input_tokens",
+        "llm.token_count.prompt",
+    ]

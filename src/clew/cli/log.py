@@ -72,6 +72,7 @@ def _runs(rows: list[dict[str, Any]]) -> None:
         model = short(str(row["model"]).rstrip("/").rsplit("/", 1)[-1], 28)
         stop = row["stop"] or "unfinished"
         changed = {"when": when, "model": model, "stop": stop, "from": row["parent"], "tags": tags}
+        changed["tokens"] = row["tokens"] or ""  # 0: nobody counted
         changed["labels"] = ", ".join(row["labels"])
         lines.append(common.pick(row | changed, columns).values())
     common.print_table(columns.split(), lines)

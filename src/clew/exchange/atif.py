@@ -205,8 +205,8 @@ def document_of(it: Transcript) -> Json:
         "total_completion_tokens": sum(u.completion for u in usage),
         "total_cached_tokens": sum(u.cached for u in usage),
         "total_cost_usd": sum(m.cost for m in it.meters),
-        "total_steps": len(steps),
     }
+    total = {name: count for name, count in total.items() if count} | {"total_steps": len(steps)}  # 0: nobody counted
     return {
         "schema_version": VERSION,
         "session_id": str(it.about.get("run", it.where or it.task_id)),
@@ -289,8 +289,8 @@ def _arguments(text: str) -> Json:
 def _measure(step: Json, meter: Meter) -> None:
     metrics: Json = {}
     if meter.usage != Usage():
-        usage = meter.usage
-        metrics = {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion, "cached_tokens": usage.cached}
+        names = ("prompt_tokens", "completion_tokens", "cached_tokens")
+        metrics = {name: count for name, count in zip(names, meter.usage, strict=True) if count}  # 0: nobody counted
     if meter.cost:
         metrics["cost_usd"] = meter.cost
     if meter.tokens is not None:

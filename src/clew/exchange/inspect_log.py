@@ -168,7 +168,7 @@ def _reward(sample: EvalSample, scores: Mapping[str, float]) -> float | None:
 def _meters(sample: EvalSample, ours: Mapping[str, Any]) -> tuple[Meter, ...]:
     """What each reply took, by the events that made it."""
     if "took" in ours:
-        return tuple(Meter(Usage(*map(int, usage)), float(cost), float(s)) for usage, cost, s in ours["took"])
+        return tuple(Meter(Usage(*map(int, usage or ())), float(cost), float(s)) for usage, cost, s in ours["took"])
     calls = [event for event in sample.events if event.event == "model" and event.output.choices]
     made = {choice.message.id: event for event in calls for choice in event.output.choices}
     meters = []
@@ -186,6 +186,11 @@ def _meter(output: ModelOutput) -> Meter:
     cached = used.input_tokens_cache_read or 0
     prompt = used.input_tokens + cached + (used.input_tokens_cache_write or 0)
     return Meter(Usage(prompt, used.output_tokens, cached), used.total_cost or 0.0, output.time or 0.0)
+
+
+def _counted(usage: Usage) -> list[int] | None:
+    """The tokens of a reply; None where nobody counted them."""
+    return list(usage) if usage != Usage() else None
 
 
 def _value(value: object) -> float | None:
@@ -268,7 +273,7 @@ def _sample(inspect: SimpleNamespace, it: Transcript, used: set[tuple[str | int,
     if it.values:
         ours["annotations"] = to_json(it.values)
     if it.meters:
-        ours["took"] = [[list(m.usage), m.cost, m.seconds] for m in it.meters]
+        ours["took"] = [[_counted(m.usage), m.cost, m.seconds] for m in it.meters]
     id, epoch = (_file_name(it.task_id), 1) if first is None else (first.id, first.epoch)
     while (id, epoch) in used:
         epoch += 1

@@ -21,12 +21,14 @@ from clew.harness import agents
 from clew.harness.chain import Chain
 from clew.harness.loading import source_digest
 from clew.harness.run.asks import tools_digest
+from clew.harness.run.lifecycle import FAILED
 from clew.harness.run.nodes import as_message, make_node, message_json
 from clew.harness.run.spec import task_json
 from clew.store import Keeper, Run, new_id
 from clew.store.paths import ends
 
 AGENT = "clew.harness.agents:transcript"
+ERROR = 2000  # characters of an error that a file tells
 WRITTEN = "transcript:"  # model refs of imported replies begin so: such a name loads no model
 
 
@@ -59,7 +61,7 @@ class Transcript(NamedTuple):
     meters: tuple[Meter, ...] = ()
     fields: Mapping[str, Any] | None = None
     others: tuple[tuple[Message, ...], ...] = ()
-    about: Mapping[str, Any] = {}  # of a run that was not imported: its id, agent, seed and the like
+    about: Mapping[str, Any] = {}  # its id, agent, seed and the like; what ``record`` reads: ``stop`` and ``error``
     where: str = ""  # file:line, for errors
     values: tuple[Value, ...] = ()  # what methods say of the replies
     other_meters: tuple[tuple[Meter, ...], ...] = ()
@@ -134,8 +136,11 @@ def record(
             written += [{**first, "opening": [message_json(m) for m in begin]}, *rest]
     data = {"opening": [message_json(m) for m in opening], "turns": written}
     source = {"format": format, "from": it.where, "fields": dict(it.fields or {})}
-    ended = StopReason.RETURNED if written else StopReason.CANCELLED
-    chain.add("end", digest(REQUEST, b"end"), action=ended, text="" if written else "stopped")
+    ended, error = _end(it, bool(written))
+    if ended in FAILED:  # a further reply was asked for, and a replay ends there
+        written.append({"acts": "none", "answers": [], "say": []})
+    outside = "" if ended == StopReason.RETURNED else "stopped"
+    chain.add("end", digest(REQUEST, b"end"), action=ended, text=outside, error=error)
     name = plain(it.model)
     task, model = json.dumps(task_json(task_id, prompt, data, Limits())), WRITTEN + name if name else ""
     row = RunRow(run, AGENT, "", model, task_id, task, _agent_digest(), group=group, order=order)
@@ -144,6 +149,14 @@ def record(
     _put(store, it, chain, nodes, row)
     store.annotate(as_annotations(it.values, run, asked_at))
     return run
+
+
+def _end(it: Transcript, replied: bool) -> tuple[StopReason, str]:
+    """How an imported run ended, and with what error: as its file says of a failure, else by its replies."""
+    said = it.about.get("stop")
+    if said in FAILED:
+        return StopReason(said), str(it.about.get("error", ""))[:ERROR]
+    return StopReason.RETURNED if replied else StopReason.CANCELLED, ""
 
 
 def _converse(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from clew.core.errors import BadInput, ClewError
 from clew.core.printable import escaped
 from clew.core.records import Call, Cursor
+from clew.core.values import Usage
 from clew.harness.tools import Tool, tool
 from clew.store import Keeper, Run, resolve
 from clew.store.names import chosen
@@ -211,7 +212,8 @@ def _call(run: Run, call: Call, width: int, offset: int) -> dict[str, Any]:
             found["calls"] = [
                 {"name": _cut(c.name, 200), "arguments": _text(c.arguments, width, offset)} for c in reply.calls[:50]
             ]
-        found |= {"finish": call.finish, "tokens": list(call.usage), "conversation": call.conversation}
+        counted = list(call.usage) if call.usage != Usage() else None
+        found |= {"finish": call.finish, "tokens": counted, "conversation": call.conversation}
     else:
         found |= {"action": _text(call.action, width, offset), "text": _text(call.text, width, offset)}
         found |= {"child": call.child, "reward": call.reward}

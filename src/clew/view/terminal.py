@@ -121,7 +121,8 @@ def outcome(run: Run) -> str:
 def headline(run: Run) -> str:
     """A run in one line: id, task, model, size, end."""
     parts = [f"run {run.id}", short(run.task_id, 80), short(run.model.rstrip("/").rsplit("/", 1)[-1], 40)]
-    parts += [f"{len(run.steps)} steps", f"{run.tokens} tokens", outcome(run)]
+    uncounted = not run.tokens and any(call.kind == "ask" and call.node_out for call in run.calls)
+    parts += [f"{len(run.steps)} steps", "tokens not counted" if uncounted else f"{run.tokens} tokens", outcome(run)]
     if run.cost:
         parts.append(f"${run.cost:.4f}")
     return "  ".join(part for part in parts if part)

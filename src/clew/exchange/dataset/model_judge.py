@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from clew.core.errors import BadInput, ModelError
 from clew.core.protocols import Model
-from clew.core.values import Sampling
+from clew.core.values import Sampling, Usage
 from clew.exchange.dataset.given import Given, Verdict
 from clew.models.contract import request
 
@@ -89,7 +89,8 @@ class ModelJudge:
         said = answer.message.text
         kept = {"model": self.model, "served_by": answer.model, "version": answer.version, "asked": asked}
         kept |= {"said": said, "reasoning": answer.message.reasoning, "sampling": self.sampling._asdict()}
-        kept |= {"usage": answer.usage._asdict(), "cost": answer.cost, "seconds": answer.seconds}
+        counted = answer.usage._asdict() if answer.usage != Usage() else None
+        kept |= {"usage": counted, "cost": answer.cost, "seconds": answer.seconds}
         data = json.dumps(kept, ensure_ascii=True)
         grades = GRADE.findall(said)
         if not grades or not 0 <= float(grades[-1]) <= self.scale:

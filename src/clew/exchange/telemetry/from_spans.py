@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from clew.core.keys import NODE, digest, encode
-from clew.core.values import Message, ToolSpec
+from clew.core.values import Message, StopReason, ToolSpec
 from clew.exchange.files import dumps, loads
 from clew.exchange.telemetry.dialects import Asked, asked_of, kind_of, scores_of, standard, tools_of
 from clew.exchange.telemetry.gen_ai import as_text
-from clew.exchange.telemetry.span import Span
-from clew.exchange.transcript import Meter, Transcript
+from clew.exchange.telemetry.span import UNSAID, Span
+from clew.exchange.transcript import ERROR, Meter, Transcript
+from clew.harness.run.lifecycle import FAILED
 
 CAPTURE = "Record messages too: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or your tracer's own setting."
 ABOUT = 2000  # characters that are kept of an attribute that has no name here
@@ -60,6 +61,7 @@ def transcript_of(spans: Sequence[Span], where: str = "") -> Transcript | None:
     main = max(range(len(paths)), key=lambda i: (len(paths[i].path), -i), default=0)
     first = paths.pop(main) if paths else None
     model = next((reply.asked.model for reply in spoken if reply.asked.model), "")
+    model = model if spoken else as_text(about.get("gen_ai.request.model"))
     messages, meters = _conversation(first, made, model) if first is not None else ((), ())
     if "clew.run" not in about:
         after = _answers(messages, ordered)
@@ -76,9 +78,37 @@ def transcript_of(spans: Sequence[Span], where: str = "") -> Transcript | None:
         meters,
         _fields(root, ordered[0]),
         tuple(messages for messages, _ in others),
+        _failure(replies, root),
         where=where,
         other_meters=tuple(meters for _, meters in others),
     )
+
+
+def _failure(replies: Sequence[Reply], root: Span | None) -> dict[str, str]:
+    """How a trace failed, as ``Transcript.about`` says it; empty where it did not.
+
+    A reply that failed and was asked for again is no failure of the run.
+    """
+    last = replies[-1].span if replies else None
+    if root is not None and "clew.run" in root.attributes:
+        stop = as_text(root.attributes.get("clew.stop"))
+        return {"stop": stop, "error": _error(root) or (_error(last) if last else "")} if stop in FAILED else {}
+    if last is not None and (error := _error(last)):
+        return {"stop": StopReason.MODEL_ERROR, "error": error}
+    if root is not None and (error := _error(root)):
+        return {"stop": StopReason.AGENT_ERROR, "error": error}
+    return {}
+
+
+def _error(span: Span) -> str:
+    """What a span that failed says of its error; empty where it did not fail."""
+    if not span.error and span.attributes.get("langfuse.observation.level") != "ERROR":
+        return ""
+    raised = next((event.attributes for event in span.events if event.name == "exception"), {})
+    kind, why = (as_text(raised.get(f"exception.{name}")) for name in ("type", "message"))
+    told = as_text(span.attributes.get("langfuse.observation.status_message"))
+    said = ("" if span.error == UNSAID else span.error) or told or ": ".join(filter(None, (kind, why)))
+    return (said or as_text(span.attributes.get("error.type")) or UNSAID)[:ERROR]
 
 
 def _seq(span: Span) -> int:

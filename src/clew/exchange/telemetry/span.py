@@ -16,6 +16,7 @@ Value = Plain | Sequence[Plain]
 Json = dict[str, Any]
 INTERNAL, CLIENT = 1, 3  # opentelemetry.proto.trace.v1.Span.SpanKind
 FAILED = 2  # opentelemetry.proto.trace.v1.Status.StatusCode
+UNSAID = "failed"  # the error of a span that says no more
 ATTRIBUTES = 20_000  # of a span, once flattened; a message of OpenInference takes about five
 
 
@@ -129,7 +130,7 @@ def _decoded(raw: Json, about: Json) -> Span:
         _nanoseconds(raw.get("startTimeUnixNano")),
         _nanoseconds(raw.get("endTimeUnixNano")),
         {**about, **_unpaired(raw.get("attributes"))},
-        error=str(status.get("message") or "failed") if failed and isinstance(status, dict) else "",
+        error=str(status.get("message") or UNSAID) if failed and isinstance(status, dict) else "",
         events=events,
     )
 
@@ -143,6 +144,7 @@ def _printed(raw: Json) -> Span:
         Event(str(e.get("name", "")), _nanoseconds(e.get("timestamp")), _flat(e.get("attributes")))
         for e in _objects(raw.get("events"))
     )
+    why = status.get("description") if isinstance(status, dict) else raw.get("status_message")
     parent = raw.get("parent_id")
     attributes = {**_flat(about), **_flat(raw.get("attributes"))}
     if isinstance(raw.get("span_kind"), str) and raw["span_kind"].isupper():  # Phoenix says it beside the attributes
@@ -155,7 +157,7 @@ def _printed(raw: Json) -> Span:
         _nanoseconds(raw.get("start_time")),
         _nanoseconds(raw.get("end_time")),
         attributes,
-        error="failed" if failed else "",
+        error=str(why or UNSAID) if failed else "",
         events=events,
     )
 

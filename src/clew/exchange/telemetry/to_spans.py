@@ -19,6 +19,7 @@ from clew.exchange.files import whole_text
 from clew.exchange.telemetry.gen_ai import message_to_json, tool_to_json
 from clew.exchange.telemetry.span import CLIENT, Event, Span, Value
 from clew.exchange.transcript import Transcript, plain, recall
+from clew.harness.run.lifecycle import FAILED
 from clew.store import Run
 
 PROVIDERS = {"openai.com": "openai", "anthropic.com": "anthropic", "x.ai": "x_ai", "deepseek.com": "deepseek"}
@@ -41,6 +42,7 @@ def spans_of_run(run: Run) -> Iterator[Span]:
         start,
         max([start + 1000 * len(calls), *(span.end for span in spans)]),
         _of_run(run, about),
+        error=whole_text(calls[-1].error or str(run.stop))[:SHOWN] if run.stop in FAILED else "",
         events=tuple(_scores(about, start)),
     )
     yield from spans
@@ -170,11 +172,12 @@ def _ask(run: Run, call: Call, about: Transcript) -> tuple[str, int, dict[str, A
         found |= {"gen_ai.request.max_tokens": how.max_tokens, "gen_ai.request.seed": call.seed}
         found |= {"gen_ai.request.top_k": how.top_k or None, "gen_ai.request.stop_sequences": list(how.stop) or None}
     if call.usage != Usage():
-        used = call.usage
-        found |= {"gen_ai.usage.input_tokens": used.prompt, "gen_ai.usage.output_tokens": used.completion}
-        found |= {"gen_ai.usage.cache_read.input_tokens": used.cached}
-        found |= {"llm.token_count.prompt": used.prompt, "llm.token_count.completion": used.completion}
-        found |= {"llm.token_count.total": used.prompt + used.completion}
+        prompt, completion, cached = (count or None for count in call.usage)  # 0: nobody counted
+        found |= {"gen_ai.usage.input_tokens": prompt, "gen_ai.usage.output_tokens": completion}
+        found |= {"gen_ai.usage.cache_read.input_tokens": cached}
+        found |= {"llm.token_count.prompt": prompt, "llm.token_count.completion": completion}
+        if prompt and completion:
+            found["llm.token_count.total"] = prompt + completion
     if call.cost and call.run == run.id:  # what a fork shares was paid for once
         found |= {"gen_ai.usage.cost": call.cost, "llm.cost.total": call.cost}  # read by Langfuse, by Phoenix
     return f"chat {served}", CLIENT, found

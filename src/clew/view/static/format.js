@@ -14,6 +14,9 @@ export function whole(value) {
   return value === null || value === undefined ? NONE : minus(Math.round(value).toLocaleString("en-US"));
 }
 
+/** Tokens; a dash for 0, which stands for what nobody counted. */
+export const counted = (value) => whole(value || null);
+
 /** With its sign, for what may be either: +0.31, −0.05. */
 export function signed(value, digits = 2) {
   if (value === null || value === undefined) return NONE;

@@ -1,7 +1,7 @@
 // What produced a Call: who answered, how it was asked, when, at what cost, and everything methods say of it.
 
 import { button, copy, h, plain, put, said } from "./dom.js";
-import { money, moment, number, plural, seconds, signed, whole } from "./format.js";
+import { counted, money, moment, number, plural, seconds, signed, whole } from "./format.js";
 import { Shade, tokensOf } from "./tokens.js";
 
 /** A list of names and values; absent values are left out. */
@@ -57,7 +57,7 @@ export function drawInspector(root, view, call, detail) {
     ], "Who answered"),
     setup && sampling(setup),
     call.kind === "ask" && table([
-      ["Prompt tokens", whole(detail.usage?.prompt)], ["from cache", whole(detail.usage?.cached)], ["Sampled", whole(detail.usage?.completion)],
+      ["Prompt tokens", counted(detail.usage?.prompt)], ["from cache", counted(detail.usage?.cached)], ["Sampled", counted(detail.usage?.completion)],
       ["Forced", call.forced ? whole(call.forced) : null], ["Finish", plain(call.finish || "")],
     ], "Tokens"),
     table([

@@ -1,7 +1,7 @@
 // One line of the list of runs, and one of the list of groups.
 
 import { h, plain, said } from "./dom.js";
-import { crashed, money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
+import { counted, crashed, money, moment, number, plural, seconds, tail, verdict, when, whole } from "./format.js";
 import { labelTags } from "./labels.js";
 
 export const RUN_COLUMNS = [
@@ -64,7 +64,7 @@ export function runRow(row, { fresh = false, marked = false } = {}) {
     text("model", tail(row.model), row.model),
     cell("reward", number(row.reward)),
     cell("steps", whole(row.steps)),
-    cell("tokens", whole(row.tokens)),
+    cell("tokens", counted(row.tokens)),
     h("span", { class: `c-cost ${row.cost ? "" : "nil"}` }, money(row.cost)),
     cell("seconds", seconds(row.seconds)),
     cell("stop", ending(row)),
