@@ -3,6 +3,7 @@
 python tools/mutants.py                 # 250 mutants of seed 14: prints which survived, exits 1 where under 95 % died
 python tools/mutants.py -n 40 --seed 7  # a sample, as `make nightly` runs
 python tools/mutants.py --only credit/alias --list
+python tools/mutants.py -n 60 --quick   # by the tests of `make test` alone; without it, only what survived runs again
 
 Mutants are drawn by seed, equally many from each module where it has as many. A mutant dies when one of the module's
 tests fails or takes far longer than without the mutant. A mutant that no test could tell from the original is listed in
@@ -214,7 +215,8 @@ class InOrder:
 class Room:
     """A copy of source and tests in which one module is changed at a time; tests run in a forked process of ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, quick: bool) -> None:
+        self.marked = ["-m", "not whole"] if quick else []
         self.root = Path(tempfile.mkdtemp(prefix="clew-mutants-"))
         for name in ("src", "tests", "tools", "docs", "papers", "examples", "benchmarks"):
             shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -262,7 +264,7 @@ class Room:
             settings.register_profile("mutants", phases=[Phase.explicit, Phase.reuse, Phase.generate])
             settings.load_profile("mutants")
             chosen = [f"tests/{place}" for place in MODULES[module]]
-            options = ["-x", "--no-header", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+            options = [*self.marked, "-x", "--no-header", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
             code = int(pytest.main([*options, *chosen], plugins=[InOrder(chosen)]))
         except BaseException:
             traceback.print_exc()
@@ -281,14 +283,14 @@ def preload() -> None:
     assert not any(name.partition(".")[0] == "clew" for name in sys.modules), "clew is imported before its mutants"
 
 
-def judge(chosen: list[Mutant], share: tuple[int, int] = (0, 1)) -> None:
+def judge(chosen: list[Mutant], share: tuple[int, int] = (0, 1), quick: bool = False) -> None:
     """Run the mutants of one share (number, of how many) and keep how each ended in `.clew/mutants/`."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    room, limits = Room(), dict[str, float]()
+    room, limits = Room(quick), dict[str, float]()
     try:
         for at, mutant in enumerate(chosen):
-            place = kept(mutant)
-            if at % share[1] != share[0] or place.exists():
+            place = kept(mutant, quick)
+            if at % share[1] != share[0] or ended_as(mutant, quick):
                 continue
             original = source(mutant.module).read_bytes()
             if mutant.module not in limits:
@@ -307,13 +309,23 @@ def judge(chosen: list[Mutant], share: tuple[int, int] = (0, 1)) -> None:
         shutil.rmtree(room.root, ignore_errors=True)
 
 
-def kept(mutant: Mutant) -> Path:
-    return KEPT / f"{hashlib.sha256((state(mutant.module) + mutant.name).encode()).hexdigest()[:24]}.json"
+def kept(mutant: Mutant, quick: bool) -> Path:
+    """Where it is kept how a mutant ended, under the quick tests alone or all."""
+    named = hashlib.sha256((state(mutant.module) + mutant.name).encode()).hexdigest()[:24]
+    return KEPT / f"{named}{'-quick' if quick else ''}.json"
 
 
-def table(chosen: list[Mutant]) -> int:
+def ended_as(mutant: Mutant, quick: bool) -> str:
+    """How a mutant ended; empty if that is not known. One that the quick tests notice, all tests notice."""
+    places = [kept(mutant, quick), *([] if quick else [kept(mutant, True)])]
+    ends = [json.loads(place.read_text())["ended"] for place in places if place.exists()]
+    died = next((ended for ended in ends if ended != "passed"), "")
+    return died or ("passed" if places[0].exists() else "")
+
+
+def table(chosen: list[Mutant], quick: bool) -> int:
     """Print deaths per module and each survivor; 0 where enough died."""
-    ends = {mutant: json.loads(kept(mutant).read_text())["ended"] for mutant in chosen if kept(mutant).exists()}
+    ends = {mutant: ended for mutant in chosen if (ended := ended_as(mutant, quick))}
     for module in sorted({mutant.module for mutant in ends}):
         mine = [ended for mutant, ended in ends.items() if mutant.module == module]
         print(f"{sum(ended != 'passed' for ended in mine):4d} of {len(mine):3d} died  {module}")
@@ -332,6 +344,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=14, help="seed of the draw (default 14)")
     parser.add_argument("--only", nargs="+", choices=sorted(MODULES), help="these modules alone")
     parser.add_argument("--share", default="0/1", help="this share of the work, as 0/2 and 1/2 for two processes")
+    parser.add_argument("--quick", action="store_true", help="by the tests of `make test` alone")
     parser.add_argument("--list", action="store_true", help="list the mutants without running them")
     parser.add_argument("--table", action="store_true", help="print what is known without running anything")
     options = parser.parse_args()
@@ -342,8 +355,8 @@ def main() -> int:
     if not options.table:
         preload()
         number, of = map(int, options.share.split("/"))
-        judge(chosen, (number, of))
-    return table(chosen)
+        judge(chosen, (number, of), options.quick)
+    return table(chosen, options.quick)
 
 
 if __name__ == "__main__":
