@@ -73,7 +73,6 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     clew train --name served --model ./weights --rollouts http://localhost:8422,http://localhost:8423
     clew train --name ring --world "household(layout='ring')" --credit 'bellman(lam=0.5)' --eval-every 10
     """
-    from clew.core import registry
     from clew.harness import Runner
     from clew.train.loop import Training, default_folder
     from clew.train.pushing import Pushing
@@ -112,10 +111,9 @@ def command(name: str, method: str | None, as_json: bool, store_path: str, **opt
     training = Training(runner, trainer, settled.recipe.estimator(), plan, **beside)
     driving = worker_options.executor(options, "--rollouts URL" if urls else "")
     with run_options.interruptible("the same line again"), rank.telling(), driving as runner.executor:
-        training_report.follow(training)
+        ahead = training_report.follow(training)
         rank.release(trainer)
-    method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
-    _report(training, method, options, training_options.as_json(settled) if as_json else None)
+    _report(training, settled, options, ahead if as_json else None)
 
 
 def _drafting(model: Local, draft: str, folder: Path | None, plan: Plan) -> Drafting:
@@ -125,8 +123,13 @@ def _drafting(model: Local, draft: str, folder: Path | None, plan: Plan) -> Draf
         return Drafting(model, draft, kept=folder, rows=plan.tasks * plan.rollouts, advance=advance)
 
 
-def _report(training: Training, method: str, options: Mapping[str, Any], settings: dict[str, Any] | None) -> None:
-    """Say what came out; as JSON where the settings are given."""
+def _report(
+    training: Training, settled: training_options.Settled, options: Mapping[str, Any], ahead: dict[str, Any] | None
+) -> None:
+    """Say what came out; as JSON where what was ahead is given."""
+    from clew.core import registry
+
+    method = registry.parse_ref(settled.recipe.credit)[0].rpartition(":")[2]
     store, name = training.store, training.plan.name
     metrics = store.metrics(name)
     learnt = any(key.startswith("step/") for values in metrics.values() for key in values)
@@ -142,9 +145,10 @@ def _report(training: Training, method: str, options: Mapping[str, Any], setting
     page = training_report.write_page(training, {}, run, commands)
     last = metrics[max(metrics)] if metrics else {}
     curve = training_report.held_out(training)
-    if settings is not None:
+    if ahead is not None:
         told = {
-            "settings": settings,
+            "settings": training_options.as_json(settled),
+            "forecast": ahead,
             "name": name,
             "checkpoint": made,
             "learnt": learnt,

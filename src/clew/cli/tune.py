@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, data_options, option, run_options, trainer_options
+from clew.cli.shared import common, data_options, option, run_options, trainer_options, training_report
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.ranks import rank
 from clew.cli.shared.trainer_options import OF_LORA, OF_OPTIMISER
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from clew.core.records import LossRow
     from clew.exchange.dataset.tasks import Dataset
     from clew.fit.sharding.ranks import Ranks
-    from clew.fit.trainer import Trainer
+    from clew.fit.trainer import StepReport, Trainer
     from clew.models.local import Local
     from clew.store import Keeper, Run
     from clew.train.recipes import Offline
@@ -110,32 +110,45 @@ def command(runs: tuple[str, ...], name: str, as_json: bool, store_path: str, **
         trainer_options.table(f"recipe {recipe.name}: {recipe.about}", common.pick(options, FIELDS), sources)
     if doubt := _doubt(options, model, recipe):
         common.say(f"warning: {doubt}")
-    if "beta" in recipe.settings:
-        _reference(rows, model, options)
     folder = default_folder(store.path, name)
     trainer = _trainer(options, model, ranks)
     passes = Passes(**common.pick(options, "epochs batch seed warmup schedule checkpoint_every"))
     total, counted = len(passes.steps(rows)), sum(int(row.weights[options["loss"]].sum()) for row in rows)
     tokens = passes.epochs * sum(len(row.ids) for row in rows)
     common.say(f"{len(rows)} rows, {counted} tokens with loss, {total} steps, {tokens:,} tokens")
-    last: dict[str, float] = {}
-    track = trainer_options.trackers(options, name, folder)
-    with run_options.interruptible("the same line again"), rank.telling(), common.bar("training", total) as move:
-        for done, _, report in fit(trainer, rows, passes, folder, settings=_recorded(options)):
-            last = report.metrics()
-            store.put_metrics(name, done, {f"step/{k}": v for k, v in last.items()})
-            if track is not None:
-                track.log(last, done)
-            move(completed=done, note=f"loss {report.loss[options['loss']]:.4f}")
+    ahead = training_report.forecast(trainer, {"steps": total})
+    if "beta" in recipe.settings:
+        _reference(rows, model, options)
+    steps = fit(trainer, rows, passes, folder, settings=_recorded(options))
+    with run_options.interruptible("the same line again"), rank.telling():
+        last = _stepped(steps, total, store, folder, {**options, "name": name})
         rank.release(trainer)
     checkpoint = folder / "checkpoint" if folder is not None else None
     if as_json:
         told = {"name": name, "checkpoint": checkpoint, "rows": len(rows), "loss tokens": counted, "last": last}
         fields = {field: {"value": options[field], "from": sources[field]} for field in FIELDS.split()}
-        common.end_with_json(told | {"settings": {"recipe": recipe.name, "fields": fields}})
+        common.end_with_json(told | {"settings": {"recipe": recipe.name, "fields": fields}, "forecast": ahead})
     common.echo(f"{len(rows)} rows, {counted} tokens with loss\nweights {checkpoint}")
     lines = _next(chosen, data, checkpoint, {**options, "name": name})
     common.echo("\n".join(["\nNext:", *(f"  {line}" for line in lines)]) if lines else "")
+
+
+def _stepped(
+    steps: Iterator[tuple[int, int, StepReport]], total: int, store: Keeper, folder: Path | None, o: Mapping[str, Any]
+) -> dict[str, float]:
+    """Take the steps, keeping the metrics of each and showing how far they are; returns those of the last."""
+    last: dict[str, float] = {}
+    track = trainer_options.trackers(o, o["name"], folder)
+    with common.bar("training", total) as move:
+        for done, _, report in steps:
+            if not last:
+                training_report.tell_pace("step", done, report.seconds, total - done)
+            last = report.metrics()
+            store.put_metrics(o["name"], done, {f"step/{k}": v for k, v in last.items()})
+            if track is not None:
+                track.log(last, done)
+            move(completed=done, note=f"loss {report.loss[o['loss']]:.4f}")
+    return last
 
 
 def _follow(options: Mapping[str, Any], ranks: Ranks | None) -> None:
@@ -146,7 +159,8 @@ def _follow(options: Mapping[str, Any], ranks: Ranks | None) -> None:
 
 
 def _reference(rows: Sequence[LossRow], model: Local, options: Mapping[str, Any]) -> None:
-    """Give the rows DPO's reference, from the weights as they are named: a checkpoint is loaded after it."""
+    """Give the rows DPO's reference, from the weights as they are named: a checkpoint is loaded after it, and new
+    adapters add nothing yet."""
     from clew.train.rows import reference
 
     begin = model if options["adapter"] is None else trainer_options.frozen(options["model"], options["adapter"])

@@ -33,6 +33,16 @@ class Optimiser:
         for part in self.parts:
             part.zero_grad(set_to_none=True)
 
+    def state_bytes(self) -> int:
+        """Memory of the states once a step is taken: two moments and a count of AdamW, one of Muon, on this rank."""
+        total = 0
+        for part in self.parts:
+            moments, count = (2, 4) if isinstance(part, torch.optim.AdamW) else (1, 0)
+            for p in (p for group in part.param_groups for p in group["params"]):
+                here = p.to_local() if hasattr(p, "to_local") else p
+                total += moments * here.numel() * here.element_size() + count
+        return total
+
     def state_dict(self) -> list[dict[str, Any]]:
         return [part.state_dict() for part in self.parts]
 

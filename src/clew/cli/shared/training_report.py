@@ -1,7 +1,8 @@
-"""What `clew train` and `clew quickstart` show of a training: live progress, and a report page at its end."""
+"""What verbs that train show: memory and steps before the first one, live progress, and a report page at the end."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from clew.cli.shared import common
 
 if TYPE_CHECKING:
+    from clew.core.protocols import Scores
     from clew.core.records import Report
+    from clew.fit.trainer import Trainer
     from clew.store import Keeper, Run
     from clew.train.loop import Training
 
@@ -17,16 +20,71 @@ WIDTH = 50  # columns of the drawn curve
 EVERY = 5  # iterations between two lines where there is no terminal to draw a bar on
 
 
-def follow(training: Training) -> None:
-    """Run a training to its end, showing of each iteration: success, tokens per second, groups without a signal."""
-    total, name = training.plan.iterations, training.plan.name
+def forecast(
+    trainer: Trainer, work: Mapping[str, int], *, samples: bool = False, reference: Scores | None = None
+) -> dict[str, Any]:
+    """Say what a training is about to do and the memory it takes, before its first step; the same as JSON.
+
+    Args:
+        work: how many iterations, steps and so on, by what they are called.
+        samples, reference: as of ``clew.fit.memory.needed``.
+    """
+    from clew.fit.memory import needed
+
+    found = needed(trainer, samples=samples, reference=reference)
+    parameters = list(trainer.module.parameters())
+    trained, every = sum(p.numel() for p in parameters if p.requires_grad), sum(p.numel() for p in parameters)
+    to_come = {"gradients": found.gradients, "optimiser states": found.optimiser, "the engine's next copy": found.copy}
+    told = ", ".join(f"{_size(size)} of {what}" for what, size in to_come.items() if size)
+    told += f", at most {_size(found.cache)} of cache" if found.cache else ""
+    one = f" of rank 0 of {trainer.ranks.world}" if trainer.ranks.world > 1 else ""
+    line = f"to train: {', '.join(f'{count:,} {what}' for what, count in work.items())}; {trained:,} of {every:,} "
+    line += f"parameters; memory{one}: {_size(found.loaded)} of weights are loaded; to come: {told}, and activations"
+    if found.free is not None:
+        line += f"; {_size(found.free)} are free"
+        if found.most > found.free:
+            many = found.least if found.least > found.free else found.most
+            line += f", less than the {_size(many)} to come{'' if many == found.least else ' with a full cache'}"
+    common.say(line)
+    return {**work, "parameters": {"trained": trained, "all": every}, "memory": found._asdict()}
+
+
+def tell_pace(what: str, number: int, seconds: float, left: int, also: str = "") -> None:
+    """Say how long one of the steps or iterations took, and how long those that are left take at that speed."""
+    if left:
+        rest = f"about {_time(seconds * left)} for the {left:,} left at that speed"
+        common.say(f"{what} {number} took {_time(seconds)}: {rest}{also}")
+
+
+def _time(seconds: float) -> str:
+    value, unit = (
+        (seconds, "s") if seconds < 100 else (seconds / 60, "min") if seconds < 5400 else (seconds / 3600, "h")
+    )
+    return f"{value:.2g} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+
+
+def _size(size: int) -> str:
+    unit, name = next(((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if size >= unit), (1e3, "kB"))
+    return f"{size / unit:,.1f} {name}"
+
+
+def follow(training: Training) -> dict[str, Any]:
+    """Run a training to its end, showing what is ahead, and of each iteration: success, tokens per second, groups
+    without a signal. Returns what ``forecast`` does."""
+    plan, total, name = training.plan, training.plan.iterations, training.plan.name
+    work = {"iterations": total, "optimiser steps at most": total * plan.epochs * plan.minibatches}
+    (trainer,) = training.trainers.values()
+    ahead = forecast(trainer, work, samples=training.pushing is None, reference=training.ref)
     recent: list[float] = []
+    began, timed = time.time(), False
     with common.progress() as bar:
         job = bar.add_task("training", total=total, note="")
         for done in training.run():
             recent = [*recent[-4:], done.success.estimate]
-            ahead = done.seconds.get("fit", 0.0) + done.seconds["wait"] if "wait" in done.seconds else 0.0
-            rate = done.tokens / max(done.seconds.get("collect", 0.0) + ahead, 1e-9)  # with a lag: beside the last step
+            beside = done.seconds.get("fit", 0.0) + done.seconds["wait"] if "wait" in done.seconds else 0.0
+            rate = done.tokens / max(
+                done.seconds.get("collect", 0.0) + beside, 1e-9
+            )  # with a lag: beside the last step
             note = f"success {sum(recent) / len(recent):.0%}  {rate:,.0f} tok/s  no signal in {done.dead:.0%} of groups"
             if "length" in done.draft:
                 note += f"  {done.draft['length']:.2f} tok/round"
@@ -35,8 +93,13 @@ def follow(training: Training) -> None:
             if done.evaluation is not None:
                 note += f"  eval {done.evaluation}"
             bar.update(job, completed=done.number + 1, note=note)
+            if not timed and all(run.row.created >= began for run in done.groups.runs):  # none was in the store before
+                timed = True
+                also = ", evaluations not counted" if plan.eval_every else ""
+                tell_pace("iteration", done.number + 1, sum(done.seconds.values()), total - done.number - 1, also)
             if bar.disable and ((done.number + 1) % EVERY == 0 or done.number + 1 == total):
                 common.say(f"{name} {done.number + 1}/{total}  {note}")
+    return ahead
 
 
 def worst(store: Keeper, name: str, method: str) -> Run | None:

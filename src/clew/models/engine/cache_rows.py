@@ -48,6 +48,12 @@ class Rows:
         self._columns(0, 0)
         self._resize(min(LEAST, max_rows), SHORT)
 
+    @property
+    def most_bytes(self) -> int:
+        """Memory of a full cache: its limit, or less where so many rows of the longest context take less."""
+        longest = self._max_rows * self._stretch(self.forward.context)
+        return min(self._limit, longest) * self.forward.token_bytes
+
     def vacant(self, positions: int) -> int | None:
         """A row with room for so many tokens: one nobody comes back to, else a new one, else the least used.
 

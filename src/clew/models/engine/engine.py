@@ -106,6 +106,11 @@ class Engine:
         return self._all.batch
 
     @property
+    def cache_bytes(self) -> int:
+        """Memory of a full cache of keys and values."""
+        return self._batch.cache_bytes
+
+    @property
     def drafted(self) -> Drafted | None:
         """What came of drafts since this drafter was given; None where none are made."""
         return None if self._batch.drafts is None else self._batch.drafts.counts

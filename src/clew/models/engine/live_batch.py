@@ -48,6 +48,11 @@ class Batch:
         self._stops[[i for i in renderer.stop if i < forward.vocabulary]] = True
         self._live = self._lively(np.zeros(0, np.int64))
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of a full cache."""
+        return self._rows.most_bytes
+
     def attach(self, drafter: Drafter | None, lengths: Lengths) -> None:
         """Draft from now on, or no more. Only while nothing runs; no prefix that the drafter never saw is kept.
 

@@ -1,9 +1,11 @@
-"""Where a model computes, in which type, and how much memory its cache may take, where the user does not say.
+"""Where a model computes, in which type, how much memory is free there, and how much of it its cache may take.
 
 ``Local`` and the loading of weights ask. Nothing that the user says is overruled here.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -12,6 +14,7 @@ from clew.core.errors import BadInput
 
 LARGE = 20_000_000  # parameters; a smaller model answers sooner on a CPU, as a step on a GPU costs its launches
 CPU_CACHE = 2 << 30  # bytes
+GROUP = Path("/sys/fs/cgroup")  # where a container is told how much memory it may have
 SHARE = 2  # the cache may take this part of what is free on a GPU: a trainer beside it needs the rest
 
 
@@ -57,3 +60,20 @@ def cache_bytes(device: torch.device) -> int:
         return CPU_CACHE
     free, _ = torch.cuda.mem_get_info(device)
     return int(free) // SHARE
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Memory that is free on a device, in a container what it may still take; None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = int(told["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        most, used = ((GROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        pages = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        return min(free, int(most) - int(used) + int(pages["inactive_file"]))
+    except (OSError, KeyError, ValueError):  # no such group, or one without a limit
+        return free
