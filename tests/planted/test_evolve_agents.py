@@ -63,7 +63,7 @@ def test_a_judge_that_is_fooled_is_named_beside_its_perfect_anchor(clew: Any, ow
     assert "last judge on the anchor: right on 100%" in said
     assert "last judge on held-out work: not tested: 0 of 12 pieces of held-out work are good" in said
     assert "of the best agent's 6 it accepts 6, and 0 earn a reward above 0.5" in said
-    assert "6 of these earn no reward above 0.5: what it accepts is no measure of the work" in said
+    assert "6 of these earn no reward above 0.5: what it accepts does not measure the work" in said
     assert f"the best text may address the judge: '{SPEAKS}'" in said
     assert "no gain is shown at held-out tasks" in said
     assert told["judge_held_out"] == {"right": None, "good": 0, "accepted": 6, "wrong": 6, "pieces": 6}

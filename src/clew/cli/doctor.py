@@ -71,7 +71,7 @@ def _allow(as_json: bool) -> None:
     """Remember that the user allows what the clew.toml in force asks for.
 
     Raises:
-        BadInput: there is none, or it is none.
+        BadInput: there is no clew.toml, or it cannot be read.
     """
     from clew.core.errors import BadInput
 

@@ -165,10 +165,10 @@ class AgentFailed(ClewError):
 
 
 def check_choice(name: str, value: object, known: Iterable[object]) -> None:
-    """Refuse a value that is none of those it may be, such as one that a type checker would have refused.
+    """Refuse a value that is not among ``known``, such as one that a type checker would have refused.
 
     Raises:
-        BadInput: it is none of ``known``.
+        BadInput: it is not among ``known``.
     """
     choices = tuple(known)
     if value not in choices:

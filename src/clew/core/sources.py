@@ -125,7 +125,7 @@ def load_named(name: str) -> ModuleType:
     installed, and would find a file of that name in it.
 
     Raises:
-        ImportError: there is none. Whatever it raises as it is executed.
+        ImportError: there is no such module. Whatever it raises as it is executed.
     """
     top = name.partition(".")[0]
     if top not in sys.modules and importlib.util.find_spec(top) is None and (here := os.getcwd()) not in sys.path:

@@ -43,7 +43,7 @@ def recognises(head: bytes, suffix: str) -> bool:
 def read(path: Path) -> Iterator[Transcript | BadRecord]:
     """Transcripts of a document, or of a file with one document a line; one that is none gives its error.
 
-    Trajectories of sub-agents that a document holds are conversations of its run; those that it only names are told of.
+    Trajectories of sub-agents that a document holds are conversations of its run; those that it only names are listed.
 
     Raises:
         BadInput: the file cannot be opened.

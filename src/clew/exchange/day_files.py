@@ -4,7 +4,7 @@
 
 A row is a run that ended, with the columns of a list of runs and those of ``parquet``. A file is written once, whole,
 and never again: a run that the folder holds stays as it was when it was exported, its reward too. What a killed export
-left half-written has a name that begins with a dot: it is no file of the folder, and the next export removes it.
+left half-written has a name that begins with a dot: readers pass over it, and the next export removes it.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _scores(sample: EvalSample) -> dict[str, float]:
 
 
 def _reward(sample: EvalSample, scores: Mapping[str, float]) -> float | None:
-    """The first score that is a number as a whole: of a dictionary with a part that is none, no part stands for it."""
+    """The first score that is a number. A dictionary with a part that is not a number gives none."""
     for name, score in (sample.scores or {}).items():
         parts = (
             [f"{name}/{part}" if part else name for part in score.value] if isinstance(score.value, dict) else [name]

@@ -136,7 +136,7 @@ def _bytes(value: object) -> bool:
 
 
 def _finite(value: object) -> object:
-    """A value with null for what data frames write where there is nothing: numbers that are none."""
+    """A value with null in place of NaN, which data frames write where there is nothing."""
     if isinstance(value, dict):
         return {k: _finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

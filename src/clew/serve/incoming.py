@@ -78,7 +78,7 @@ def parsed(data: bytes) -> Json:
     def number(text: str) -> float:
         value = float(text)
         if not math.isfinite(value):
-            raise ValueError(f"{text[:40]} is no number that JSON can hold")
+            raise ValueError(f"{text[:40]} is not a number that JSON can hold")
         return value
 
     try:

@@ -135,7 +135,7 @@ def fleet(options: Mapping[str, Any], urls: list[str], model: Local) -> Fleet | 
     """The servers that sample runs in place of local weights; None where no URL is given.
 
     Raises:
-        BadInput: one is no URL, there is none that loads the weights of --weights-folder, or a drafter is to be used,
+        BadInput: one is not a URL, no server loads the weights of --weights-folder, or a drafter is to be used,
             which belongs to local weights.
     """
     from clew.models.fleet import Fleet

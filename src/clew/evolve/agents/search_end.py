@@ -142,7 +142,7 @@ def _deceived(seen: JudgeHeldOut | None) -> list[str]:
     if seen is None or not seen.wrong:
         return []
     what = f"the last judge accepts {seen.accepted} of {seen.pieces} pieces of the best agent's held-out work"
-    return [f"{what}, and {seen.wrong} of these earn no reward above {GOOD}: what it accepts is no measure of the work"]
+    return [f"{what}, and {seen.wrong} of these earn no reward above {GOOD}: what it accepts does not measure the work"]
 
 
 def _addressed(first: str, best: str) -> list[str]:

@@ -87,7 +87,7 @@ def transcript_of(spans: Sequence[Span], where: str = "") -> Transcript | None:
 def _failure(replies: Sequence[Reply], root: Span | None) -> dict[str, str]:
     """How a trace failed, as ``Transcript.about`` says it; empty where it did not.
 
-    A reply that failed and was asked for again is no failure of the run.
+    A request that failed and was retried does not fail the run.
     """
     last = replies[-1].span if replies else None
     if root is not None and "clew.run" in root.attributes:

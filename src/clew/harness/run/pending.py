@@ -24,7 +24,7 @@ class Stop(BaseException):
     """Ends a run from inside an effect. Not an Exception, so that an agent's own handlers let it pass.
 
     Args:
-        why: what is told of it where the run is shown; empty where the reason says all.
+        why: what is printed of it where the run is shown; empty where the reason says all.
     """
 
     def __init__(self, reason: StopReason, why: str = "") -> None:

@@ -227,7 +227,7 @@ def called(tool: Json) -> bool:
 
 
 def count(value: object) -> int:
-    """A number of tokens as a server tells it; 0 for what is none, or more than any reply has."""
+    """A number of tokens as a server gives it; 0 if it is not a count, or larger than any reply."""
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     return whole if type(whole) is int and 0 <= whole < MOST_TOKENS else 0
 

@@ -60,7 +60,7 @@ def _with(message: Message, parts: Sequence[Any]) -> Message:
 
 
 def image_of(part: object) -> tuple[str, str] | None:
-    """Media type and base64 of an image in the form of any dialect; None for what is none, or lies elsewhere."""
+    """Media type and base64 of an image in the form of any dialect; None if it is not an image, or lies elsewhere."""
     if not isinstance(part, dict):
         return None
     source = part.get("source")

@@ -427,11 +427,11 @@ class Remote:
         """The reply without logprobs that cannot be those of its tokens, which is told.
 
         Raises:
-            Refused: it has tokens that are none.
+            Refused: it has token ids that are not integers of a vocabulary.
         """
         tokens = completion.tokens
         if tokens is not None and not all(type(token) is int and 0 <= token < 1 << 31 for token in tokens):
-            told = f"{self.endpoint.url} gave token ids that are none"
+            told = f"{self.endpoint.url} gave token ids that are not valid"
             raise Refused(told, remedy="Check that the URL is of such an endpoint, or pass token_ids=False.")
         counted = completion.usage.completion if tokens is None else len(tokens)
         slack = 2 if tokens is None else 0  # the end, which some count and do not show
