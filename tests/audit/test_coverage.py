@@ -166,6 +166,7 @@ def test_refusals(tmp_path, mazes):
 def test_tool_calls_are_refused_with_a_remedy():
     class Called:
         finish, action, state, error, reward, text = "tool", '["a","price","{}"]', b"s", "", 1.0, ""
+        redacted = False
 
     class Step:
         asks, index, act, before = (), 0, Called, Called

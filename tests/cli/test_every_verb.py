@@ -69,7 +69,7 @@ LINES: dict[str, list[str]] = {
     "audit cliffs": ["clew audit cliffs {run} --at steps -n 8 {store}"],
     "audit coverage": ["clew export --sft demos.jsonl 'return>0.5' {store} && clew audit coverage demos.jsonl {store}"],
     "audit grade": ['clew audit grade {run} --policy "tiny one" --reference "tiny one" {store}'],
-    "audit why": ["clew audit why {run} --does open --change 'end=0:open=>close' -n 4 --budget 40 {store}"],
+    "audit why": ["clew audit why {opened} --does open --change 'end=0:open=>close' -n 4 --budget 40 {store}"],
     "audit decay": ["clew audit decay --stack clew-truncate {store}"],
     "audit judge": ["clew audit judge {store}", "clew audit judge --judge judge.py:short --threshold 0.3 {store}"],
     "audit methods": ["clew credit grpo+bellman {store} && clew audit methods {store}"],
@@ -221,10 +221,12 @@ def test_what_a_verb_prints_for_going_on_runs_as_printed(verb, prepared, tmp_pat
     shell = Shell(folder)
     shell.environment["CLEW_STORE"] = str(folder / STORE)
     with open_store(folder / STORE) as store:
-        run, other = store.find("return<=0.5 sort:id")[:2]
+        failed = store.runs("return<=0.5 sort:id")
+        run, other = (one.id for one in failed[:2])
+        opened = next(one.id for one in failed if any(c.kind == "act" and "open" in c.action for c in one.calls))
     lines: list[str] = []
     for line in LINES[verb]:
-        whole = line.format(store="", run=run, other=other)
+        whole = line.format(store="", run=run, other=other, opened=opened)
         found = said_by(shell, whole, (0, 1) if verb == "gate" else (0,))
         at = folder / "mine" if verb == "init" else folder  # it says to go there first
         lines += printed(found)

@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import pickle
+import resource  # noqa: F401  (os.wait4 imports it, and an ordinary user may not be let to where Python lies)
 import shutil
 import struct
 import sys
