@@ -40,8 +40,7 @@ def pass_marks(lines: Lines) -> list[Mark]:
 
 
 def finding(found: Line) -> Finding:
-    """As a line has it. Older lines leave out what holds for these stacks always: each feed is cut, by a summariser that
-    was asked."""
+    """As a line has it. Older lines leave out what always holds for these stacks: each feed is cut by a summariser."""
     return Finding(**({"unknown": 0, "cut": found["n"]} | dict(found)))
 
 
