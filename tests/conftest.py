@@ -86,6 +86,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 INSTALLS = (
+    (r"CLEW_AGENTS", "CLEW_AGENTS=FOLDER, where that agent is installed"),
+    (r"lang(graph|mem|chain)|autogen|smolagents|pydantic_ai", "make frameworks"),
     (r"bubblewrap|bwrap|control group|user namespaces|mounted", "apt-get install bubblewrap"),
     (r"Chromium", "apt-get install chromium"),
     (r"PostgreSQL", "apt-get install postgresql"),
@@ -95,7 +97,7 @@ INSTALLS = (
     (r"verl\b", "pip install verl==0.9.1"),
     (r"TRL|trl\b", "pip install -e '.[trl]'"),
     (r"Ray\b", "pip install -e '.[ray]'"),
-    (r"(CLEW_\w+)=", r"make nightly (it sets \1)"),
+    (r"(CLEW_\w+=\d+)", r"\1 make test-all"),
     (r"CUDA|nvcc|GPU", "a machine with an NVIDIA GPU and its toolkit"),
     (r"AVX2|x86|\bArm\b", "another processor"),
     (r"\bshared\b", "a copy of the project's data in ../shared"),

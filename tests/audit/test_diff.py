@@ -174,6 +174,7 @@ def test_saelens_itself_reads_the_folder(tmp_path, kind):
         crosscoder_files.load(tmp_path / "again")
 
 
+@pytest.mark.whole
 def test_a_fit_that_goes_on_is_the_same_to_the_bit(tmp_path, world):
     how = learning.Learning(**{**SMALL, "steps": 240}, method="reseated")
     draw = world.held(100, 1 << 12)

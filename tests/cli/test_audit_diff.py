@@ -271,6 +271,7 @@ def test_quantised_weights_are_refused_before_anything_is_read(here, tmp_path):
     assert not (tmp_path / ".clew" / "diff").exists()
 
 
+@pytest.mark.whole
 def test_states_of_another_checkpoint_are_refused(here, tmp_path):
     here("child", "base", "--keep-states")
     (states,) = (tmp_path / ".clew" / "diff").glob("states-*")

@@ -32,6 +32,7 @@ def desk(tmp_path):
     return path, run, ask
 
 
+@pytest.mark.whole
 def test_a_redundant_cause_is_found_from_the_command_line(desk):
     path, run, ask = desk
     done = ask("--does", DOES, "-n", 60, "--json")
@@ -56,6 +57,7 @@ def test_a_redundant_cause_is_found_from_the_command_line(desk):
     assert again["reports"] == told["reports"]
 
 
+@pytest.mark.whole
 def test_declared_hypotheses_and_what_is_printed(desk):
     _, _, ask = desk
     text = ask("--does", DOES, *(x for change in CHANGES for x in ("--change", change)), "-n", 60).output

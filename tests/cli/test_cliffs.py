@@ -27,6 +27,7 @@ def solved(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.whole
 def test_a_search_with_all_it_leads_to(clew, solved):
     # Chances are .6 or more, or 0; of 24 continuations at .6 now and then no more than 8 succeed, and which are drawn
     # hangs on the names of the runs.
@@ -70,6 +71,7 @@ def test_refusals_name_input_and_remedy(clew, solved, store):
     )
 
 
+@pytest.mark.whole
 def test_training_on_pairs_goes_on_and_refuses_others(clew, tmp_path):
     register("tasksets", "sums", Sums)
     register("losses", "cliff-dpo", dpo)

@@ -183,6 +183,7 @@ def one_run(folder: Path) -> str:
         store.close()
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(120 + 120 * KILLS)
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_killed_line_loses_nothing_and_is_ended_by_the_next(bases, tmp_path, verb):

@@ -205,6 +205,7 @@ def test_stop_leaves_the_process_of_others_alone(clew, store, monkeypatch):
     assert (os.getpid(), signal.SIGINT) not in killed
 
 
+@pytest.mark.whole
 def test_quickstart_small_ends_in_a_fork_and_a_page(clew, tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="did not run: torch is not installed")
     monkeypatch.setattr(quickstart, "PRETRAINING", 40)

@@ -176,11 +176,13 @@ def pairs(verb: str) -> Iterator[tuple[str, str]]:
         yield ("refused" if done.refused else "dropped" if lost else "used", "; ".join(lost))
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("verb", every_verb())
 def test_no_option_is_dropped_alone(verb):
     assert list(dropped_alone(verb)) == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("verb", every_verb())
 def test_no_option_is_dropped_beside_another(verb, capsys):
     found = list(pairs(verb))

@@ -101,6 +101,7 @@ def test_the_planted_credentials_are_nowhere_in_the_file(clean):
     assert SECRET.encode() in inside(clean / "open.clew")
 
 
+@pytest.mark.whole
 def test_ids_digests_and_show_are_equal_elsewhere(clean, tmp_path):
     said = line("import", clean / "bug.clew", "--store", "new/t.db", folder=tmp_path).stdout
     assert ": 1 runs, " in said

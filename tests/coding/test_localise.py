@@ -202,6 +202,7 @@ def test_past_fixes_are_tasks_that_a_judge_knows(shop):
     assert run.reward == 1.0
 
 
+@pytest.mark.whole
 def test_the_tools_by_mcp_see_the_present_files(tmp_path):
     pytest.importorskip("mcp", reason="did not run: the extra 'coding' is not installed")
     import asyncio

@@ -36,6 +36,7 @@ def test_the_true_worth_of_commands_is_found_by_the_files_as_states(repairs):
     assert mean["g2po by text"] < mean["g2po"] - 0.2, "what commands print names no state"
 
 
+@pytest.mark.whole
 @boxed
 def test_states_by_the_files_hide_nothing_but_the_commands_left_and_by_the_text_more(repairs, tmp_path):
     _, _, made = repairs

@@ -128,7 +128,7 @@ def test_an_import_into_another_memory_of_the_store_holds_the_items(store: Keepe
     lines = [line_of(item) for item in shop.items()]
     bakery = Memory(store, "bakery")
     assert take_lines(bakery, lines) == Taken(2, 0, copied=2)
-    assert [(item.text, item.state) for item in bakery.items()] == [(item.text, item.state) for item in shop.items()]
+    assert {(item.text, item.state) for item in bakery.items()} == {(item.text, item.state) for item in shop.items()}
     new = next(item for item in bakery.items("superseded"))
     assert bakery.item(new.replaced_by).text == "the bakery opens at seven", "it names the copy, not the other memory's"
     assert not {item.id for item in bakery.items()} & {item.id for item in shop.items()}

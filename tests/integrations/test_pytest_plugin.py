@@ -157,6 +157,7 @@ def outcome(project: Path) -> tuple[set[str], str]:
     return failed, done.stdout
 
 
+@pytest.mark.whole
 def test_an_agent_that_stayed_the_same_passes_in_both_modes_without_a_model(project):
     assert outcome(project)[0] == set()
 

@@ -74,6 +74,7 @@ def test_the_report_is_filed_once(planted):
     assert any("solve, verify, repair was not computed" in text for text in kept[ids[-1]].caveats)
 
 
+@pytest.mark.whole
 def test_forty_pools_in_which_nothing_can_be_gained_are_not_routed(monkeypatch):
     """The headroom has no say, so that the routers alone must refuse; one partition into folds is the harder case."""
     monkeypatch.setattr(contest, "REPEATS", 1)
