@@ -17,11 +17,13 @@ from clew.exchange import export
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.fakes import Scripted, tool_call
+from clew.store.run import Run
 from clew.worlds.contract import as_run, check_taskset
 from clew.worlds.desk import Desk
 from clew.worlds.learned import Simulated
 from clew.worlds.learned.prompting import reply_text
 from clew.worlds.learned.run_check import check
+from clew.worlds.learned.simulated import LIVE_RUNS
 from clew.worlds.learned.simulated_world import SimulatedWorld
 from clew.worlds.toys import Counter
 from clew.worlds.world_asks import Asks
@@ -119,6 +121,35 @@ def test_a_world_that_is_wrong_has_low_fidelity_and_stops_what_relies_on_it():
         made.collect(taskset.sample(1), n=20)
     assert taskset.monitor is not None
     assert taskset.monitor.n < 20
+
+
+def judged_and_begun(bound: float) -> tuple[list[Run], list[Run], str]:
+    """Of 60 runs in a world that is wrong: those with a verdict of fidelity, those that were begun, and the error."""
+    taskset = Simulated(world="counter(low=3, high=3)", model="shadow", bound=bound, steps=len(MOVES))
+    made = runner(taskset, shadow_of(Counter(3, 3), wrong=0.7))
+    error = ""
+    try:
+        made.collect(taskset.sample(1), n=60)
+    except BadInput as fallen:
+        error = str(fallen)
+    assert made.store.verify() == []
+    runs = made.store.runs()
+    return [run for run in runs if run.annotations("fidelity")], [run for run in runs if run.calls], error
+
+
+def test_a_bound_that_falls_ends_the_collection_before_its_other_runs_begin():
+    judged, begun, error = judged_and_begun(bound=0.9)
+    assert "agrees with the real one in 0" in error
+    assert 2 <= len(judged) < 20
+    assert len(begun) <= len(judged) + 1 + 2 * LIVE_RUNS < 30
+    assert all(run.stop is StopReason.DONE and run.reward is not None for run in judged), "what was done is kept"
+
+
+def test_without_a_bound_or_above_it_all_runs_are_performed():
+    judged, begun, error = judged_and_begun(bound=0.0)
+    assert (len(judged), len(begun), error) == (60, 60, "")
+    judged, begun, error = judged_and_begun(bound=0.01)
+    assert (len(judged), len(begun), error) == (60, 60, "")
 
 
 def test_a_real_world_in_which_actions_last_is_not_acted_in_to_judge(shadow):

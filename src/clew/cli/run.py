@@ -37,7 +37,7 @@ SELECT_HELP = "With --memory: the model chooses at most N of the items first.  [
 @run_options.tools_option
 @program_options.command_options
 @option("--name", default="", help="Name of this collection; the same line continues it where it stopped.")
-@option("--concurrency", default=256, help="Most runs at the same time.")
+@option("--concurrency", default=256, help="Most runs at the same time; a world may allow fewer.")
 @worker_options.worker_options
 @run_options.model_options
 @run_options.sampling_options

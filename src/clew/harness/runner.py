@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -60,7 +61,7 @@ class Runner:
         sampling: fields of ``Sampling`` every ask starts from.
         tools: what agents may call beside the world: typed Python functions, Tools, or references such as
             ``tools.py:search,add`` and ``mcp:COMMAND ARGUMENTS`` (see ``harness.toolbox``).
-        concurrency: how many runs are live at once.
+        concurrency: how many runs are live at once; fewer where the taskset has an attribute ``max_concurrency``.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
         executor: where the runs of collections and forks are driven; default: all in the running event loop.
@@ -102,7 +103,8 @@ class Runner:
     def spec(self) -> RunSpec:
         """The settings as they are now, frozen: what one collection, fork or replay hands down."""
         names = [field.name for field in fields(RunSpec) if field.default is MISSING]
-        return RunSpec(**{name: getattr(self, name) for name in names})
+        spec = RunSpec(**{name: getattr(self, name) for name in names})
+        return replace(spec, concurrency=min(spec.concurrency, getattr(self.taskset, "max_concurrency", sys.maxsize)))
 
     def model_of(self, model: str | Model | None, replay: bool = False) -> Model | None:
         """The run's model, or the one meant by a reference. A replay needs none and never builds one."""

@@ -34,6 +34,7 @@ from clew.worlds.learned.simulated_world import NEXT, Manner, SimulatedWorld
 from clew.worlds.learned.tool_files import Offer, tools_of_data, tools_of_file
 from clew.worlds.world_asks import Asks, open_world
 
+LIVE_RUNS = 8  # with a bound: a run counts when it has ended, so that those live when the bound falls are paid for too
 NEEDS = "Write simulated(folder='FITTED'), or simulated(model='URL#NAME', tools='tools.json', demos='runs.jsonl')."
 
 
@@ -50,6 +51,7 @@ class Simulated:
         told: fields of a task's data that the model is told as the state at the start; the agent may know them too.
         instruction: how it is to behave, such as {'fail_rate': 0.1, 'paginate': 5, 'leak': 'tease', 'opens': ['open']}.
         bound: stop once the share of turns that agree with the real world is below this for sure; 0 never stops.
+            With a bound at most 8 runs are live at once.
         steps: the world ends after so many actions.
         echo: tell the model its own account of the state again every so many turns. window: turns it is told; 0: all.
         tries: how often it is asked for one answer. kept: give equal acts in equal states the answer they had.
@@ -102,6 +104,8 @@ class Simulated:
         self.real: Taskset | None = build("tasksets", source) if source else None
         self.tasks: Taskset = self.real or RecordedTasks(self.demonstrations)
         self.monitor = Monitor(bound) if bound else None
+        if bound:
+            self.max_concurrency = LIVE_RUNS
         self._watched: set[str] = set()
         if self.monitor is not None and self.real is None:
             raise BadInput(f"bound={bound} compares with a real world, and none is named", remedy="Add world=...")
