@@ -133,9 +133,12 @@ def test_slippery_ice_is_chance_and_hides_nothing():
     pytest.importorskip("gymnasium", reason="NOT RUN: gymnasium is not installed")
     taskset = build("tasksets", "gymnasium(env='FrozenLake-v1')")
     groups = Runner(stroller, taskset, None, config={"ways": 4}).collect(taskset.sample(6), n=8)
-    found = credit.aliasing(credit.steps(groups))
-    assert (found.verdict, found.lam) == ("markov", 1.0), found.why
+    columns = credit.steps(groups)
+    found = credit.aliasing(columns)
+    assert not found.found, found.why
+    assert found.p > 0.01, "chance is not taken for something hidden"
     assert found.ambiguous > 100
+    assert len(set(columns.outcome.tolist())) > 1 or found.verdict == "not tested", "without a reward nothing is told"
 
 
 def test_the_horizon_of_recorded_runs_is_not_taken_for_aliasing():

@@ -6,8 +6,9 @@ past (a node visited, an action done, an action done at a node, just before or e
 The world: every (node, action) that occurred more than once, by the node it led to and the reward it was paid. What the
 judge gave a run beyond the rewards of its steps counts as paid at the last step. Whatever the policy remembers, the
 outcome of an action at a node is independent of the run's past unless the node hides a state; conditioning on the
-action is what keeps a policy with memory from looking like one. Only where an unknown node follows the last step of the
-longest runs of a group, which the horizon may have ended, is that no outcome; what such a step was paid is one. A last
+action is what keeps a policy with memory from looking like one. Only where no node, or one that nothing else
+leads to, follows the last step of the longest runs of a group, which the horizon may have ended, is that not an
+outcome; what such a step was paid is one. A last
 step without an action is one action, by which the agent ended its run. A second test asks facts that mean the same in
 every group, each over all cells together: an action done before, which finds one cause in many small cells, and the
 time (late in the run, at the end of the longest), as a node may hide how many steps are left. A node with more than one
@@ -233,10 +234,11 @@ def _payment(paid: F64, cell: Ints) -> Ints:
 
 
 def _led(steps: Steps, rows: Ints, cell: Ints) -> Ints:
-    """The node that followed each of ``rows``; of those that the horizon may have cut off before a known node, the one
-    that followed most of the cell."""
+    """The node that followed each of ``rows``; of those that the horizon may have cut off before a node that is reached
+    otherwise too, the one that followed most of the cell. A world that a limit ends is in a state of its own there."""
     led: Ints = steps.next[rows].copy()
-    unknown = _cut(steps)[rows] & (led < 0)
+    cut = _cut(steps)[rows]
+    unknown = cut & ((led < 0) | ~np.isin(led, led[~cut]))
     if unknown.any() and not unknown.all():
         kept, counts = np.unique(np.stack([cell[~unknown], led[~unknown]]), axis=1, return_counts=True)
         most = np.full(int(cell.max()) + 1, -1)

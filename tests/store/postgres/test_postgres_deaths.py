@@ -121,7 +121,7 @@ def test_kill_9_of_the_server_loses_and_doubles_nothing():
     try:
         url, names = own.url(), ["a", "b"]
         reader = PostgresStore(url)
-        steps = 1 + 200 * KILLS
+        steps = 1 + 800 * KILLS  # enough that no writer is done before the server is killed
         children = [writer(url, name, steps) for name in names]
         wait_for(children[1], 1)  # it is connected
         for _ in range(KILLS):
