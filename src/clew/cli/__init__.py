@@ -273,10 +273,13 @@ def _keep_interrupts() -> None:
         time.sleep(0.01)  # until what swallowed it has returned
         _thread.interrupt_main()
 
+    swallowed = threading.Event()
+
     def again(lost: sys.UnraisableHookArgs) -> None:
         if issubclass(lost.exc_type, KeyboardInterrupt):
+            swallowed.set()
             _thread.start_new_thread(later, ())
-        else:
+        elif not swallowed.is_set():  # what an interrupt left half made, such as an event loop, cannot be closed
             report(lost)
 
     sys.unraisablehook = again
