@@ -1,4 +1,4 @@
-"""Registries: five kinds of names, filled by entry points of the groups ``clew.<kind>`` and by ``register``.
+"""Registries: names of several kinds, filled by entry points of the groups ``clew.<kind>`` and by ``register``.
 
 References such as ``household(rooms=3)`` are parsed here. An argument is a literal; nothing is evaluated. A name may be
 ``path/file.py:Name``: the file is then executed, as an agent's is.
@@ -22,7 +22,10 @@ from clew.core.sources import file_of, gone, load_file
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-Kind = Literal["models", "tasksets", "credits", "losses", "commands"]
+Kind = Literal[
+    "models", "tasksets", "credits", "losses", "commands", "effects", "edits", "schemes", "formats", "stores",
+    "executors", "agents", "tools", "panels",
+]  # fmt: skip
 METHODS: dict[str, tuple[str, ...]] = {"tasksets": ("sample", "find", "open", "judge"), "models": ("complete",)}
 _local: dict[str, dict[str, Any]] = {}
 
