@@ -23,9 +23,21 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 Kind = Literal[
-    "models", "tasksets", "credits", "losses", "commands", "effects", "edits", "schemes", "formats", "stores",
-    "executors", "agents", "tools", "panels",
-]  # fmt: skip
+    "models",
+    "tasksets",
+    "credits",
+    "losses",
+    "commands",
+    "effects",
+    "edits",
+    "schemes",
+    "formats",
+    "stores",
+    "executors",
+    "agents",
+    "tools",
+    "panels",
+]
 METHODS: dict[str, tuple[str, ...]] = {"tasksets": ("sample", "find", "open", "judge"), "models": ("complete",)}
 _local: dict[str, dict[str, Any]] = {}
 
