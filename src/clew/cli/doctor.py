@@ -167,7 +167,7 @@ def project_row() -> list[dict[str, Any]]:
 
 def store_row(path: str) -> list[dict[str, Any]]:
     from clew.core.errors import ClewError, UnknownName
-    from clew.store.postgres.address import is_address
+    from clew.store.address import is_address
 
     try:
         store = common.open_store(path)

@@ -16,7 +16,7 @@ from clew.cli.shared import common, embedding, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.own_folder import check_mounts
 from clew.core.errors import BadInput
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 
 if TYPE_CHECKING:
     from socket import socket

@@ -12,7 +12,7 @@ from clew.cli.shared import common, option, run_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 from clew.core.printable import short
-from clew.store.postgres.address import is_address
+from clew.store.address import is_address
 
 if TYPE_CHECKING:
     from clew.route.advice import Advice

@@ -19,7 +19,7 @@ from clew.cli.shared import common
 from clew.cli.shared.data_options import SHELF
 from clew.core.errors import BadInput, BadRecord, StoreError, UnknownName
 from clew.core.records import Fault
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 
 if TYPE_CHECKING:
     from clew.store.base import Keeper

@@ -51,8 +51,8 @@ def command(
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
+    from clew.store.address import place_of
     from clew.store.labels import verdict_set
-    from clew.store.postgres.address import place_of
     from clew.view.serving import Server, listen
     from clew.view.web import Viewer
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from clew.core import registry
+from clew.core.doors import SchemeOpener
 from clew.core.errors import BadInput, UnknownName
 from clew.core.protocols import Model
 from clew.core.sources import file_of
@@ -40,7 +40,7 @@ def load(
         ref: ``name`` or ``name(key=value)`` of a registered model; ``path/file.py:Class(key=value)`` of a file's;
             ``http(s)://host/v1#model`` or ``openai:model[@base_url]`` (also ``anthropic:``, ``responses:``,
             ``messages:``) for an endpoint; ``route:FOLDER[?POLICY][#WORKER]`` for a pool behind a router; a folder or
-            hub name of weights.
+            hub name of weights. Other words before a colon are looked up among ``clew.schemes``.
         api_key: credential of an endpoint; not looked at for other models.
         keys: credentials of a pool's workers by their names in capitals, ``_`` for other signs than letters and digits.
             A worker without one gets ``api_key`` only where it is at its provider's home or on this machine: a folder
@@ -57,8 +57,6 @@ def load(
         raise BadInput(f"a {type(ref).__name__} is not a model", remedy=f"Give {SHAPES}, or an object that is a Model.")
     text = str(ref).strip()
     scheme, _, rest = text.partition(":")
-    if scheme == "route" and rest:
-        return _routed(text, api_key, keys or {}, options)
     if scheme in ("http", "https"):
         url, _, model = text.partition("#")
         if not model:
@@ -74,8 +72,10 @@ def load(
         return _remote(url, model, api_key, {"dialect": dialect} | options)
     if file_of(text):
         return _in_file(text, options)
+    if rest and re.fullmatch(r"[a-z][a-z0-9+-]*", scheme) and scheme in registry.names("schemes"):
+        return _opened(scheme, text, api_key, keys or {}, options)
     if (weights := weights_in(text)) is not None:
-        return _local(weights, options)
+        return _weights(weights, options)
     name, arguments = registry.parse_ref(text) if re.match(r"[\w.-]+(\(|$)", text) else ("", {})
     if name in registry.names("models"):
         return _registered(text, name, arguments | options)
@@ -120,63 +120,15 @@ def _remote(url: str, model: str, api_key: str | Callable[[], str] | None, optio
         ) from error
 
 
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SHARED = ("attempts", "backoff", "timeout", "deadline", "concurrency")  # options for each endpoint of a pool
+def _weights(source: str, options: dict[str, Any]) -> Model:
+    if "weights" not in registry.names("schemes"):
+        remedy = 'Run pip install "clew[local]", or name an endpoint: openai:model@http://host/v1.'
+        raise UnknownName(f"{source!r} names weights, and nothing here loads weights", remedy=remedy)
+    return _opened("weights", source, None, {}, options)
 
 
-def _routed(
-    text: str, api_key: str | Callable[[], str] | None, keys: Mapping[str, str], options: dict[str, Any]
+def _opened(
+    scheme: str, text: str, api_key: str | Callable[[], str] | None, keys: Mapping[str, str], options: dict[str, Any]
 ) -> Model:
-    from clew.models.compose import router
-    from clew.models.compose.backbone import Backbone
-    from clew.models.compose.ledger import Ledger, key_of
-    from clew.models.compose.policy import Policy
-    from clew.models.compose.routed import Parts, Routed
-    from clew.models.remote.limits import Purse
-
-    parts = Parts.of(text)
-    found = router.load(Path(parts.folder).expanduser())
-    if isinstance(found.features, Backbone):
-        found.features.model()  # its weights, so that no request waits for them
-    ends = {"attempts": 1} | {name: options.pop(name) for name in SHARED if name in options}  # the next worker is there
-    if (most := options.pop("max_cost", None)) is not None:
-        ends["max_cost"] = most if isinstance(most, Purse) else Purse(most)
-    models = [_worker(one, api_key, keys, dict(ends)) for one in found.workers]
-    policy = parts.policy
-    if (said := options.pop("policy", None)) is not None:
-        policy = policy.narrowed(said if isinstance(said, Policy) else Policy.read(said))
-    ledger, key = options.pop("ledger", None), options.pop("ledger_key", None)
-    if (ledger is None) != (key is None):
-        raise BadInput("a ledger needs a key, and a key a ledger", remedy="Give ledger=FILE and ledger_key=FILE.")
-    signed = Ledger(ledger, key_of(key)) if ledger is not None else None
-    try:
-        return Routed(found, models, folder=parts.folder, worker=parts.worker, policy=policy, ledger=signed, **options)
-    except TypeError as error:
-        raise BadInput(f"{text}: {error}", remedy="See clew.models.compose.routed.Routed for options.") from error
-
-
-def _worker(
-    worker: Any, api_key: str | Callable[[], str] | None, keys: Mapping[str, str], options: dict[str, Any]
-) -> Model:
-    """The model of one worker, which connects to nothing yet."""
-    scheme, _, rest = worker.ref.strip().partition(":")
-    if scheme not in ("http", "https", *ALIASES):
-        return load(worker.ref)
-    url = worker.ref if scheme in ("http", "https") else "http" + rest.partition("@http")[2] if "@http" in rest else ""
-    own = keys.get(re.sub(r"[^A-Z0-9]", "_", worker.name.upper()))
-    trusted = api_key if not url or urlsplit(url).hostname in LOOPBACK else None
-    if worker.price_in is not None and worker.price_out is not None:
-        options["price"] = (worker.price_in, worker.price_out)
-    return load(worker.ref, api_key=own or trusted, **options)
-
-
-def _local(source: str, options: dict[str, Any]) -> Model:
-    from clew.models.local.model import Local
-
-    try:
-        model = Local(source, **options)
-    except TypeError as error:
-        raise BadInput(
-            f"weights {source!r}: {error}", remedy="See clew.models.local.model.Local for options."
-        ) from error
-    return model
+    opens: SchemeOpener = registry.lookup("schemes", scheme)
+    return opens(text, api_key=api_key, keys=keys, **options)

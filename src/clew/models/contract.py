@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from clew.core.doors import SchemeOpener
+from clew.core.errors import BadInput
 from clew.core.keys import node_key, text_key
 from clew.core.protocols import Batches, Model, Ranks, Scores, Streams, Taps, Tops
 from clew.core.records import Node, Request
@@ -69,6 +71,31 @@ def check_model(model: Model, prompts: Sequence[str] = ("Where is the cup?", "Go
             check(model, prompts)
             done.append(check.__name__)
     return done
+
+
+def check_scheme(opens: SchemeOpener, ref: str, same: bool = True, **options: object) -> list[str]:
+    """Run the contract of what opens models of a scheme (``clew.schemes``), and that of the model it opens.
+
+    Args:
+        ref: a reference that can be opened here.
+        same: as ``check_model``.
+        options: passed to the opener.
+
+    Returns:
+        Names of the checks of the model that were run.
+    """
+    model = opens(ref, api_key=None, keys={}, **options)
+    check_identity(model, ())
+    found = opens(model.ref, api_key=None, keys={}, **options)
+    assert found.ref == model.ref, f"{ref!r} opens {model.ref!r}, by which {found.ref!r} is found again"
+    refused: BadInput | None = None
+    try:
+        opens(ref, api_key=None, keys={}, **options, no_such_option=1)
+    except BadInput as error:
+        refused = error
+    assert refused is not None, "an option that nobody takes is accepted in silence"
+    assert refused.remedy, "an option that is not taken is refused without a remedy"
+    return check_model(model, same=same)
 
 
 def check_identity(model: Model, prompts: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from clew.fit.trainer import StepReport, Trainer
 from clew.harness import Runner
 from clew.harness.trees import grow
 from clew.store import Groups
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 from clew.store.run import sampled
 from clew.train import begun, minibatches
 from clew.train.ahead import Ahead

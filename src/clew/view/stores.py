@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from clew.store import Keeper, MemoryStore
-from clew.store.postgres.address import is_address, place_of
+from clew.store import Keeper, MemoryStore, open_store
+from clew.store.address import place_of
 from clew.store.slices import Unfinished, limited
-
-if TYPE_CHECKING:
-    from clew.store.postgres.postgres_store import PostgresStore
-    from clew.store.sqlite.store import SQLiteStore
+from clew.store.sql.listing import Listing
 
 SLICE = 0.3  # seconds for which one request does work that the next one can go on with
 T = TypeVar("T")
@@ -30,7 +27,7 @@ class Stores:
     def __init__(self, store: str | Path | Keeper, readonly: bool = False) -> None:
         self.path = place_of(str(store if isinstance(store, str | Path) else store.path))
         self._shared = store if isinstance(store, MemoryStore) else MemoryStore() if self.path == ":memory:" else None
-        self._open: dict[str, SQLiteStore | PostgresStore] = {}
+        self._open: dict[str, Keeper] = {}
         self._lock = threading.Lock()
         self._gate = threading.Lock()
         self._behind = False  # whether runs wait to be summarised
@@ -44,12 +41,12 @@ class Stores:
         """
         return self._shared or self._opened(use)
 
-    def _opened(self, use: str) -> SQLiteStore | PostgresStore:
+    def _opened(self, use: str) -> Keeper:
         with self._lock:
             if use not in self._open:
                 store = self._open[use] = self._connect(self._readonly)
                 if not self._behind and (index := self._open.get("index")):
-                    store.adopt(index)
+                    _adopt(store, index)
             return self._open[use]
 
     def reading(self, use: str, page: Callable[[Keeper], T]) -> T:
@@ -73,21 +70,15 @@ class Stores:
             with self._gate:  # one connection counts for all, or each would count the same runs
                 index.changed()
             self._behind = False
-            store.adopt(index)
+            _adopt(store, index)
             return page(store)
 
     def fresh(self, readonly: bool | None = None) -> Keeper:
         """The store opened once more, to be closed by whoever asked; of a store in memory, that store."""
         return self._shared or self._connect(self._readonly if readonly is None else readonly)
 
-    def _connect(self, readonly: bool) -> SQLiteStore | PostgresStore:
-        if is_address(self.path):
-            from clew.store.postgres.postgres_store import PostgresStore
-
-            return PostgresStore(self.path, readonly=readonly)
-        from clew.store.sqlite.store import SQLiteStore
-
-        return SQLiteStore(self.path, readonly=readonly)
+    def _connect(self, readonly: bool) -> Keeper:
+        return open_store(self.path, readonly=readonly)
 
     @property
     def readonly(self) -> bool:
@@ -99,3 +90,9 @@ class Stores:
         with self._lock:
             while self._open:
                 self._open.popitem()[1].close()
+
+
+def _adopt(store: Keeper, other: Keeper) -> None:
+    """Give a connection what another to the same store counted, where stores of that kind count at all."""
+    if isinstance(store, Listing) and isinstance(other, Listing):
+        store.adopt(other)

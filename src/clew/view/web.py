@@ -23,8 +23,8 @@ from clew.core.protocols import Model
 from clew.core.values import Message
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
+from clew.store.address import beside
 from clew.store.labels import VERDICTS
-from clew.store.postgres.address import beside
 from clew.store.slices import Unfinished
 from clew.view import assets, labelling
 from clew.view.evolution import search_reports

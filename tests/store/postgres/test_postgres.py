@@ -11,9 +11,9 @@ import pytest
 from clew.core.errors import BadInput, StoreBroken, StoreError, StoreNewer, StoreReadOnly, UnknownName
 from clew.core.records import Annotation, RunRow
 from clew.store import open_store
+from clew.store.address import beside, place_of, read
 from clew.store.contract import Script, fork_at
 from clew.store.contract.script import make_node, same
-from clew.store.postgres.address import beside, place_of, read
 from clew.store.sqlite import SQLiteStore
 from clew.store.summary import document, says, summarise, words
 from tests.postgres_server import PASSWORD

@@ -22,7 +22,7 @@ from clew.cli.shared.own_folder import in_own_folder, own_folders
 from clew.core.errors import BadInput
 from clew.core.printable import quoted
 from clew.core.values import StopReason
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 
 if TYPE_CHECKING:
     from asyncio import Future

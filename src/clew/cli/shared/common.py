@@ -173,7 +173,7 @@ STORE_HELP = "File that holds the runs, or postgresql://USER@HOST/DATABASE (or s
 
 
 def _note_store(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from clew.store.postgres.address import place_of
+    from clew.store.address import place_of
 
     ctx.meta[STORE] = place = place_of(value)  # for what is printed where an error has ended the verb
     return place

@@ -13,7 +13,7 @@ import click
 
 from clew.cli.shared import common, option
 from clew.core.errors import BadInput
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 
 if TYPE_CHECKING:
     from clew.coding.repairs import Repairs

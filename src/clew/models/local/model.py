@@ -350,3 +350,17 @@ def _content_name(module: nn.Module) -> str:
     for name in ("_name_or_path", "architectures", "transformers_version", "dtype", "torch_dtype"):
         said.pop(name, None)
     return value_digest([weights_digest(module), said]).hex()
+
+
+def opened(ref: str, *, api_key: object = None, keys: object = None, **options: Any) -> Local:
+    """A folder or hub name of weights as a model, as ``clew.schemes`` opens it; ``weights:`` may stand before it.
+
+    Raises:
+        BadInput: an option that ``Local`` does not take, or as ``Local``.
+    """
+    source = ref.removeprefix("weights:")
+    try:
+        return Local(source, **options)
+    except TypeError as error:
+        remedy = "See clew.models.local.model.Local for options."
+        raise BadInput(f"weights {source!r}: {error}", remedy=remedy) from error

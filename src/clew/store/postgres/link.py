@@ -18,7 +18,7 @@ from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from clew.core.errors import StoreBroken, StoreError, StoreFull, StoreReadOnly
 from clew.core.printable import short
-from clew.store.postgres.address import Address
+from clew.store.address import Address
 
 BUSY = 30  # seconds a writer waits for another's transaction
 STUCK = 120  # seconds after which the server ends a transaction whose client says nothing, and frees the store

@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import Any
 
 from clew.core.errors import ClewError, StoreError, StoreReadOnly, UnknownName
+from clew.store.address import place_of, read
 from clew.store.names import NO_STORE
-from clew.store.postgres.address import place_of, read
 from clew.store.postgres.link import BUSY, STUCK, Link
 from clew.store.postgres.postgres_tables import STRING, TABLES, migrate, there
 from clew.store.sql import dialect

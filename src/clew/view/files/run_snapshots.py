@@ -18,7 +18,7 @@ from clew.core.records import Cursor, RunRow
 from clew.serve.gateway.run_files import files_of, standing
 from clew.serve.noted_files import METHOD, WORLDS, Files, left_out
 from clew.store import Keeper, Run, resolve
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 from clew.worlds.workspace import TreeShelf
 from clew.worlds.workspace.tree_shelf import FOLDER, Entry
 

@@ -17,7 +17,7 @@ from clew.core.records import Call
 from clew.core.registry import parse_ref
 from clew.credit.steps import F64, Steps, steps
 from clew.store import Group, Keeper, Step
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 from clew.store.protocol import latest_last
 from clew.store.run import brief
 from clew.view.json_values import plain

@@ -9,7 +9,7 @@ from typing import Any
 from clew.core.errors import UnknownName
 from clew.core.printable import short
 from clew.store import Keeper
-from clew.store.postgres.address import beside
+from clew.store.address import beside
 from clew.store.protocol import latest_last, rewards
 from clew.store.run import sampled
 from clew.view.json_values import plain

@@ -1,7 +1,7 @@
-"""Where a PostgreSQL store is: its address without the password, and what the driver is told.
+"""Where a store is that lies in no file: its address without the password, and what the driver is told.
 
-``store.open_store`` and the commands ask it. A password may leave this module only as the attribute ``told`` of a
-``Place`` or an ``Address``, which nobody prints.
+``store.open_store`` and the commands ask it; the scheme of an address names who opens it (``clew.stores``). A password
+may leave this module only as the attribute ``told`` of a ``Place`` or an ``Address``, which nobody prints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 from clew.core.errors import BadInput
 from clew.core.printable import DEFAULT_STORE
 
-SCHEMES = ("postgresql://", "postgres://")
+_SCHEME = re.compile(r"[a-z][a-z0-9+-]*(?=://)")
 SCHEMA = "clew"  # in which the tables lie, unless the address says otherwise
 _TELLING = 4  # characters of a password that is looked for in a message: a shorter one is in many words
 _SECRET = ("password", "sslpassword")
@@ -41,8 +41,13 @@ class Address(NamedTuple):
 
 
 def is_address(place: object) -> bool:
-    """Whether a store is named by the address of a PostgreSQL server and not by a path."""
-    return isinstance(place, str) and place.startswith(SCHEMES)
+    """Whether a store is named by an address, as that of a PostgreSQL server is, and not by a path."""
+    return isinstance(place, str) and _SCHEME.match(place) is not None
+
+
+def scheme_of(place: str) -> str:
+    """The scheme of an address, as ``postgresql``."""
+    return (_SCHEME.match(place) or [""])[0]
 
 
 class Place(str):
@@ -74,9 +79,9 @@ def beside(store: str) -> Path:
     """
     if not is_address(store):
         return Path(store).absolute()
-    host = read(store).shown.partition("://")[2].rpartition("@")[2]
-    name = blake2b(host.encode(), digest_size=4).hexdigest()
-    return Path(DEFAULT_STORE).absolute().parent / f"postgresql-{name}" / "store"
+    scheme, _, rest = read(store).shown.partition("://")
+    name = blake2b(rest.rpartition("@")[2].encode(), digest_size=4).hexdigest()
+    return Path(DEFAULT_STORE).absolute().parent / f"{scheme}-{name}" / "store"
 
 
 def read(text: str) -> Address:
@@ -91,21 +96,22 @@ def read(text: str) -> Address:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
         _ = parts.port if "," not in parts.netloc else None
     except ValueError:
-        raise BadInput("the address of the PostgreSQL store cannot be read", remedy=_WRITE) from None
+        raise BadInput("the address of the store cannot be read", remedy=_WRITE) from None
     if "@" in parts.path or parts.fragment or text.count("@") > text.partition("?")[0].count("@"):
-        raise BadInput("the address of the PostgreSQL store has an @ or # where none can be", remedy=_WRITE)
+        raise BadInput("the address of the store has an @ or # where none can be", remedy=_WRITE)
     user, at, host = parts.netloc.rpartition("@")
     name, _, password = user.partition(":")
     schema = next((value for key, value in pairs if key == "schema"), SCHEMA)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
-        raise BadInput("the schema of a PostgreSQL store is a small word", remedy="Write ?schema=team_a, say.")
+        raise BadInput("the schema of a store is a small word", remedy="Write ?schema=team_a, say.")
     told = [pair for pair in pairs if pair[0] != "schema"]
     plain = [pair for pair in pairs if pair[0] not in _SECRET and pair != ("schema", SCHEMA)]
     secrets = [unquote(password), password, *(value for key, value in pairs if key in _SECRET)]
     end = f"{parts.path}{{}}"
+    scheme = "postgresql" if parts.scheme == "postgres" else parts.scheme
     return Address(
-        f"postgresql://{name}{at}{host}" + end.format(f"?{urlencode(plain)}" if plain else ""),
-        f"postgresql://{parts.netloc}" + end.format(f"?{urlencode(told)}" if told else ""),
+        f"{scheme}://{name}{at}{host}" + end.format(f"?{urlencode(plain)}" if plain else ""),
+        f"{scheme}://{parts.netloc}" + end.format(f"?{urlencode(told)}" if told else ""),
         schema,
         tuple(sorted({secret for secret in secrets if len(secret) >= _TELLING}, key=len, reverse=True)),
     )
