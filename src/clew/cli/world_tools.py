@@ -46,13 +46,12 @@ def _specs(ref: str) -> list[ToolSpec]:
     Raises:
         BadInput: it names no world, server or functions, or a world without tools.
     """
-    from clew.core.registry import build
+    from clew.core.registry import build, names
     from clew.core.sources import file_of
-    from clew.harness.mcp.server_tools import SCHEME
     from clew.harness.toolbox import tools_of
     from clew.worlds.world_asks import open_world
 
-    if ref.startswith(SCHEME):
+    if ref.partition(":")[0] in names("tools"):
         return [tool.spec for tool in tools_of(ref)]
     if file_of(ref):
         try:

@@ -6,12 +6,27 @@ looks names up and imports no such package itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from clew.core.protocols import Model
+from clew.core.values import ToolSpec
 
+ExecutorT = TypeVar("ExecutorT", covariant=True)
 StoreT = TypeVar("StoreT", covariant=True)
+ToolT = TypeVar("ToolT")
+
+
+class ExecutorMaker(Protocol[ExecutorT]):
+    """Kind ``executors``, by name: makes what drives runs elsewhere, as ``harness.executors.Executor``. It is a context
+    manager, at whose end what it started ends. A reference gives further arguments: ``ray(n=8, address='auto')``.
+    ``clew.harness.contract.check_executor`` checks one.
+
+    Raises:
+        BadInput: an argument makes no sense. MissingExtra: a package is not installed.
+    """
+
+    def __call__(self, *, n: int) -> ExecutorT: ...
 
 
 class SchemeOpener(Protocol):
@@ -35,3 +50,17 @@ class StoreOpener(Protocol[StoreT]):
     """
 
     def __call__(self, address: str, *, create: bool = True, readonly: bool = False) -> StoreT: ...
+
+
+class ToolScheme(Protocol[ToolT]):
+    """Kind ``tools``, by the word before the colon of a reference: opens tools. ``rest`` is what follows the colon.
+
+    The origin of each tool is a mapping of ``ref``, the ``names`` of all and what else ``tools`` takes as ``flags``.
+    ``known``: what models were told of them, from a record: nothing is started then before a tool is called. ``files``
+    gives the Python files that the reference names. ``clew.harness.contract.check_tools`` checks one.
+    """
+
+    def tools(
+        self, rest: str, known: Sequence[ToolSpec] | None = None, flags: Mapping[str, object] | None = None
+    ) -> list[ToolT]: ...
+    def files(self, rest: str) -> list[str]: ...

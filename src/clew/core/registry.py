@@ -51,6 +51,11 @@ def names(kind: Kind) -> list[str]:
     return sorted(_entries(kind).names | set(_local.get(kind, {})))
 
 
+def name_of(kind: Kind, place: str) -> str:
+    """The name of what an entry point finds at ``module:attribute``; empty where there is none."""
+    return next((entry.name for entry in _entries(kind) if entry.value == place), "")
+
+
 def _entries(kind: Kind) -> EntryPoints:
     from importlib.metadata import entry_points  # slow to load, and many a process looks nothing up
 

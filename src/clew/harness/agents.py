@@ -7,11 +7,8 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.registry import build
 from clew.core.values import Message, Observation
-from clew.harness.coder import coder as coder
-from clew.harness.remembering import remembering as remembering
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.run.nodes import Said, as_message
-from clew.harness.workflow import orchestrator as orchestrator
 
 
 async def player(run: LiveRun, window: int = 0) -> None:

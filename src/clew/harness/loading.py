@@ -6,23 +6,62 @@ import hashlib
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
 from clew.core.errors import UnknownName
-from clew.core.registry import absolute
+from clew.core.registry import absolute, lookup, name_of, names
 from clew.core.sources import gone, is_file_module, load_file, load_named, placed
 
 Agent = Callable[..., Awaitable[Any]]
 BUNDLED = "clew.harness.agents"
-MOVED = {"clew.audit.behaviour": "clew.audit.compaction.behaviour"}
-"""Modules of agents by the place at which older records name them."""
+RECORDED = {
+    "answerer": f"{BUNDLED}:answerer",
+    "chatter": f"{BUNDLED}:chatter",
+    "coder": f"{BUNDLED}:coder",
+    "demonstrator": f"{BUNDLED}:demonstrator",
+    "orchestrator": f"{BUNDLED}:orchestrator",
+    "player": f"{BUNDLED}:player",
+    "remembering": f"{BUNDLED}:remembering",
+    "tool_user": f"{BUNDLED}:tool_user",
+    "transcript": f"{BUNDLED}:transcript",
+    "actor": "clew.train.observing.closed_loop:actor",
+    "commanded": "clew.serve.programs.commanded:commanded",
+    "episode": "clew.audit.compaction.behaviour:episode",
+    "gatekeeper": "clew.coding.gate_agent:gatekeeper",
+    "keep": "clew.coding.gate_agent:keep",
+    "labeller": "clew.audit.diff.feature.feature_labels:labeller",
+    "localiser": "clew.coding.localise:localiser",
+    "policy_clerk": "clew.evolve.agents.policy_clerk:policy_clerk",
+    "relay": "clew.serve.relay:relay",
+    "reviewer": "clew.evolve.agents.prompted_judge:reviewer",
+    "tuner": "clew.coding.kernels.world:tuner",
+    "visitor": "clew.serve.doors.visit:visitor",
+}
+"""How records name the agents of ``clew.agents`` that come with Clew, wherever their modules lie. It must never change:
+the requests by which runs start others hold these names."""
+_SHORT = {ref: name for name, ref in RECORDED.items()} | {
+    "clew.audit.behaviour:episode": "episode",
+    "clew.harness.coder:coder": "coder",
+    "clew.harness.remembering:remembering": "remembering",
+    "clew.harness.workflow.orchestrator:orchestrator": "orchestrator",
+}
 
 
 def agent_ref(agent: Agent | str) -> str:
-    """``module:qualname`` of an agent, or ``file.py:qualname`` where its module cannot be imported by name."""
-    return absolute(agent) if isinstance(agent, str) else reference(agent)
+    """``module:qualname`` of an agent, or ``file.py:qualname`` where its module cannot be imported by name.
+
+    Agents that come with Clew keep the name that records have had for them, wherever their module lies.
+    """
+    return absolute(agent) if isinstance(agent, str) else _recorded(reference(agent))
+
+
+@cache
+def _recorded(ref: str) -> str:
+    return RECORDED.get(name_of("agents", ref), ref)
 
 
 def reference(agent: object) -> str:
@@ -36,27 +75,30 @@ def reference(agent: object) -> str:
 
 
 def load_agent(ref: str) -> Agent:
-    """The agent of a reference.
+    """The agent of a reference; a name without a colon is looked up among ``clew.agents``.
 
     Raises:
         UnknownName: the module, file or function is not there.
     """
-    place, _, name = ref.rpartition(":")
+    place, colon, name = ref.rpartition(":")
+    short = _SHORT.get(ref, "" if colon else ref)
     try:
-        return cast(Agent, found_in(load_module(place), name))
+        return cast(Agent, lookup("agents", short) if short else found_in(load_module(place), name))
     except Exception as error:  # what a file or a module raises that is executed here, of whatever kind
         plain = isinstance(error, ImportError | AttributeError | SyntaxError)
         told = error if plain else f"{type(error).__name__}: {error}"
+        if short and isinstance(error, UnknownName):
+            told = error.message
         raise UnknownName(f"agent {ref!r} cannot be loaded: {told}", remedy=_how(place, name, error)) from error
 
 
 def load_module(place: str) -> ModuleType:
-    """The module of a file's path or of a module's name; an empty name is that of the bundled agents.
+    """The module of a file's path or of a module's name.
 
     Raises:
         ImportError: there is none. Whatever it raises as it is executed.
     """
-    return load_file(place) if place.endswith(".py") else load_named(MOVED.get(place, place) or BUNDLED)
+    return load_file(place) if place.endswith(".py") else load_named(place)
 
 
 def found_in(module: ModuleType, name: str) -> object:
@@ -74,8 +116,10 @@ def found_in(module: ModuleType, name: str) -> object:
 def _how(place: str, name: str, error: Exception) -> str:
     """What to do where an agent of that name could not be loaded."""
     if place in ("", BUNDLED):
-        known = "player, tool_user, coder, chatter, answerer, orchestrator and demonstrator"
-        return f"Write one of {known}, or module:function or path/file.py:function."
+        known = get_close_matches(name, names("agents"), 3) or names("agents")
+        return f"Write {' or '.join(known)}, or module:function or path/file.py:function."
+    if f"{place}:{name}" in _SHORT:
+        return f"Install the package or extra of Clew that brings the agent {name}."
     if place.endswith(".py") and os.path.isabs(place) and (remedy := gone(place)):
         return remedy
     file = Path(placed(place) if place.endswith(".py") else place.replace(".", "/") + ".py")

@@ -16,6 +16,7 @@ from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.protocols import Judge, Model, Taskset, World
 from clew.core.records import Annotation, Call, Cursor, Edit, Intervention, RunRow
+from clew.core.registry import build
 from clew.core.sources import changed, file_of
 from clew.core.values import Limits, Sampling, StopReason, Task
 from clew.harness.blame import agent_failed
@@ -64,7 +65,8 @@ class Runner:
         concurrency: how many runs are live at once; fewer where the taskset has an attribute ``max_concurrency``.
         snapshot_every: worlds with snapshots of 1 kB or more keep one every so many acts.
         judge_seconds: how long a verdict may take; a judge that takes longer leaves its run undecided.
-        executor: where the runs of collections and forks are driven; default: all in the running event loop.
+        executor: where the runs of collections and forks are driven; default: all in the running event loop. A
+            reference, as ``workers(n=4)``, is looked up among ``clew.executors``; close ``Runner.executor`` then.
         embedder: ranks what memories recall by meaning too, beside words; ``models.remote.embedder.Embedder`` is one.
     """
 
@@ -83,7 +85,7 @@ class Runner:
         snapshot_every: int = 16,
         judge_seconds: float | None = 600.0,
         resolve_model: Callable[[str], Model] | None = None,
-        executor: Executor = IN_LOOP,
+        executor: Executor | str = IN_LOOP,
         embedder: Embeds | None = None,
     ) -> None:
         self.agent = load_agent(agent) if isinstance(agent, str) else agent
@@ -96,7 +98,8 @@ class Runner:
         self.tools, self.kept_tools = as_tools([*getattr(taskset, "functions", ()), *own]), recorded(own)
         self.sampling = dict(sampling or {})
         sampling_with(Sampling(), self.sampling)
-        self.owner, self.models, self.executor = owner_name(), Models(resolve_model), executor
+        self.owner, self.models = owner_name(), Models(resolve_model)
+        self.executor: Executor = build("executors", executor) if isinstance(executor, str) else executor
         self.memories = Memories(self.store, embedder)
 
     @property
@@ -302,7 +305,6 @@ class Runner:
     @classmethod
     def of(cls, store: str | Path | Keeper, run: Run | str, *, model: Model | None = None, **options: Any) -> Runner:
         """The runner that made a stored run, rebuilt from its record; ``model`` replaces the recorded one."""
-        from clew.core.registry import build
 
         keeper = open_store(store)
         row = keeper.row(run if isinstance(run, str) else run.id)

@@ -1,4 +1,4 @@
-"""Tools by reference: functions of a file or a module, and the servers of the Model Context Protocol (MCP).
+"""Tools by reference: functions of a file or a module, and what ``clew.tools`` opens, as servers that speak MCP.
 
 ``clew run --tools`` and ``Runner`` call it. A run records the references of its tools, so that another process resumes
 and forks it. Nothing here performs a tool call, and a replay never starts a server.
@@ -15,13 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from clew.core.doors import ToolScheme
 from clew.core.errors import BadInput, UnknownName
-from clew.core.registry import parse_ref
+from clew.core.registry import build, names, parse_ref
 from clew.core.sources import gone
 from clew.core.values import ToolSpec
 from clew.harness.loading import found_in, load_module, reference
-from clew.harness.mcp.server_process import Command
-from clew.harness.mcp.server_tools import SCHEME, tools_of_mcp
 from clew.harness.tools import Tool, as_tools, tool
 from clew.store.base import Keeper
 from clew.store.run import Run
@@ -35,25 +34,26 @@ def tools_of(ref: str) -> list[Tool]:
     Args:
         ref: ``file.py:a,b`` or ``module:a,b`` for typed functions; ``file.py`` or ``module`` for all public functions
             that it defines; ``file.py:make(key=value)`` for what a function or class gives, one tool or several;
-            ``mcp:COMMAND ARGUMENTS`` for the tools of a server that is started so.
+            ``mcp:COMMAND ARGUMENTS`` for the tools of a server that is started so. Other words before a colon are
+            looked up among ``clew.tools``, else they are modules.
 
     Raises:
         UnknownName: the file, module or name is not there. BadInput: what is named is no tool or has no schema.
     """
     ref = ref.strip()
-    if ref.startswith(SCHEME):
-        return tools_of_mcp(ref.removeprefix(SCHEME))
-    place, names = _split(ref)
+    if scheme := _scheme(ref):
+        return scheme.tools(ref.partition(":")[2])
+    place, named = _split(ref)
     module = _module(ref, place)
     place = os.path.abspath(place) if place.endswith(".py") else place
-    if not names:
+    if not named:
         found = [(name, value) for name, value in vars(module).items() if _own(module, name, value)]
         if not found:
             raise BadInput(f"{ref!r} defines no tool", remedy="Define typed functions there whose names have no _.")
         return [made for name, value in found for made in _made(value, f"{place}:{name}")]
-    if "(" in names:
-        return _called(ref, module, place, names)
-    return [made for name in names.split(",") for made in _made(_named(ref, module, name), f"{place}:{name.strip()}")]
+    if "(" in named:
+        return _called(ref, module, place, named)
+    return [made for name in named.split(",") for made in _made(_named(ref, module, name), f"{place}:{name.strip()}")]
 
 
 def given(tools: Sequence[Tool | Callable[..., Any] | str]) -> list[Tool]:
@@ -74,8 +74,9 @@ def recorded(tools: Sequence[Tool]) -> list[str | dict[str, Any]]:
 def references(rows: Iterable[str | Mapping[str, Any]]) -> list[str]:
     """The references among what ``recorded`` gave; of a server's command, the Python files that it names."""
     refs = [row if isinstance(row, str) else row["ref"] for row in rows]
-    served = [f"{word}:" for ref in refs if ref.startswith(SCHEME) for word in Command.parse(ref[len(SCHEME) :]).words]
-    return [*(ref for ref in refs if not ref.startswith(SCHEME)), *(word for word in served if word.endswith(".py:"))]
+    schemes = {ref: scheme for ref in refs if (scheme := _scheme(ref))}
+    served = [f"{file}:" for ref, scheme in schemes.items() for file in scheme.files(ref.partition(":")[2])]
+    return [*(ref for ref in refs if ref not in schemes), *served]
 
 
 def again(rows: Iterable[str | Mapping[str, Any]], known: Callable[[], Mapping[str, ToolSpec]]) -> list[Tool]:
@@ -92,10 +93,12 @@ def again(rows: Iterable[str | Mapping[str, Any]], known: Callable[[], Mapping[s
     for row in rows:
         if isinstance(row, str):
             found += tools_of(row)
-        elif row["ref"].startswith(SCHEME):
+        elif "names" in row:
+            word, _, rest = row["ref"].partition(":")
             specs = known()
             told = [specs.get(name, ToolSpec(name)) for name in row["names"]]
-            found += tools_of_mcp(row["ref"].removeprefix(SCHEME), told, row)
+            scheme: ToolScheme[Tool] = build("tools", word)
+            found += scheme.tools(rest, told, row)
         else:
             (made,) = tools_of(row["ref"])
             spec = replace(made.spec, name=row["name"])
@@ -112,6 +115,13 @@ def told_of_tools(store: Keeper, run: str) -> dict[str, ToolSpec]:
         for call in Run(store, waiting.pop()).calls:
             found |= {spec.name: spec for spec in (call.setup.tools if call.setup is not None else ())}
             waiting += [call.child] if call.child else []
+    return found
+
+
+def _scheme(ref: str) -> ToolScheme[Tool] | None:
+    """What opens tools by the word before the colon, where one is registered for it."""
+    word, colon, _ = ref.partition(":")
+    found: ToolScheme[Tool] | None = build("tools", word) if colon and word in names("tools") else None
     return found
 
 

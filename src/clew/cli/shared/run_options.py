@@ -355,13 +355,15 @@ def trainable(ref: str) -> Local:
 
 
 def agent_reference(text: str) -> str:
-    """An agent as the record names it: a file gets its absolute path, a bare name means a bundled agent."""
+    """An agent as the record names it: a file gets its absolute path, a bare name means one of ``clew.agents``."""
+    from clew.harness import loading
+
     place, colon, name = text.rpartition(":")
     if text.endswith(".py"):
         raise BadInput(f"{text} is a file, and no function in it is named", remedy=f"Write {text}:FUNCTION.")
     if place.endswith(".py"):
         return f"{Path(place).resolve()}:{name}"
-    return text if colon else BUNDLED + text
+    return text if colon else loading.RECORDED.get(text, text)
 
 
 def runner_maker(

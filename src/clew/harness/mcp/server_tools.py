@@ -78,6 +78,20 @@ def tools_of_mcp(
 KEPT = ("idempotent", "parallel", "called")
 
 
+class McpTools:
+    """The tools of MCP servers, as ``clew.tools`` opens them by ``mcp:COMMAND ARGUMENTS``."""
+
+    def tools(
+        self, rest: str, known: Sequence[ToolSpec] | None = None, flags: Mapping[str, Any] | None = None
+    ) -> list[Tool]:
+        """As ``tools_of_mcp``."""
+        return tools_of_mcp(rest, known, flags)
+
+    def files(self, rest: str) -> list[str]:
+        """The Python files that a server's command names."""
+        return [word for word in Command.parse(rest).words if word.endswith(".py")]
+
+
 def _listed(server: Server) -> list[types.Tool]:
     """What the server lists, page by page.
 

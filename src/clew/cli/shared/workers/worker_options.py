@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.shared import common, option
+from clew.core import registry
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,13 +37,7 @@ def executor(options: Mapping[str, Any], beside: str = "") -> Iterator[Executor]
     for one in [*named, *filter(None, [beside])]:
         told = f"{one} with {'--ray' if options['ray'] else '--workers'}"
         raise BadInput(f"{told}: workers cannot serve it", remedy="Leave one of the two out.")
-    if options["ray"]:
-        from clew.harness.workers.cluster import ray_workers
-
-        workers = ray_workers(options["workers"], options["ray"])
-    else:
-        from clew.harness.workers.processes import local_workers
-
-        workers = local_workers(options["workers"])
-    with workers:
+    where = {"address": options["ray"]} if options["ray"] else {}
+    ref = registry.make_ref("ray" if where else "workers", {"n": options["workers"], **where})
+    with registry.build("executors", ref) as workers:
         yield workers
