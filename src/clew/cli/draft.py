@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, option, run_options, trainer_options
 from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
@@ -76,7 +76,7 @@ def train(model: str, as_json: bool, store_path: str, **options: Any) -> None:
     from clew.train.drafters import drafter_job
     from clew.train.drafters.drafter_losses import Schooling
 
-    loaded = run_options.trainable(model)
+    loaded = trainer_options.trainable(model)
     out = Path(options["out"]) if options["out"] else beside(model, f"{options['kind']}-{options['block']}")
     if out.exists():
         raise BadInput(f"{out} exists already", remedy="Name another folder with --out, or delete this one.")
@@ -150,7 +150,7 @@ def calibrate(model: str, drafter: str, as_json: bool, store_path: str, **option
 
     if options["temperature"] <= 0:
         raise BadInput("at temperature 0 there are no probabilities", remedy="Give a temperature above 0.")
-    loaded = run_options.trainable(model)
+    loaded = trainer_options.trainable(model)
     known = folders.about(drafter)
     folders.refuse(drafter, known["target"], folders.target_of(loaded.module, loaded.tokenizer, model))
     home = Path(drafter).with_name(Path(drafter).name + f".calibrating-{options['temperature']:g}")

@@ -133,7 +133,7 @@ def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
     from clew.train.observing.observation_rows import vocabulary_of
 
     if options["model"] != SCRATCH:
-        return run_options.trainable(options["model"])
+        return trainer_options.trainable(options["model"])
     heads, pieces = SIZE["heads"], options["pieces"]
     sizes = (options["width"], options["layers"], heads, heads // 2, options["context"], options["seed"])
     words = vocabulary_of(episodes, cut=pieces_of if pieces else str.split)

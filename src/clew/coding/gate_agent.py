@@ -1,7 +1,7 @@
 """The gate as an agent: critics, oracle and refinement are acts on the world, decisions are notes.
 
-``clew gate`` runs it, so that a gate replays and forks. Stored runs name ``clew.coding.gate_agent:keep`` and, those
-from before, ``:gatekeeper``: the module must never move.
+``clew gate`` runs it, so that a gate replays and forks. Stored runs name ``keep`` and, those from before,
+``gatekeeper``, as ``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The agent of a diagnosis: at most 20 turns of looking, then findings (SHERLOC, arXiv 2606.24820).
 
 ``clew diagnose`` runs it over a LiveRun, so that a diagnosis is recorded, replays without its model, and forks at any
-turn. Stored runs name ``clew.coding.localise:localiser``: the module must never move.
+turn. Stored runs name it as ``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The agent that stands for a foreign program in the record.
 
 The gateway runs it. The tool ``receive`` gives it the program's requests, and the tool ``send`` takes its answers, so
-that the run of any program replays and forks like other runs. Stored runs name ``clew.serve.relay:relay``: the module
-must never move, and it must never act on anything but what ``receive`` gave.
+that the run of any program replays and forks like other runs. It must never act on anything but what
+``receive`` gave. Stored runs name it as ``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

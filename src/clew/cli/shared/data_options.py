@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clew.cli.shared import common, option
+from clew.core import registry
 from clew.core.errors import BadInput
 from clew.store.address import beside
 
 if TYPE_CHECKING:
-    from clew.coding.repairs import Repairs
+    from clew.core.protocols import Taskset
     from clew.exchange.dataset.tasks import Dataset
 
 SHELF = "files"  # beside a store
+REPAIRS = "repairs"  # the taskset that reads rows with SWE-bench's fields
 PLAN = "plan"  # the reward that is put around others, and around a world's own
 NOT_FOR_REPAIRS = "reward prompt answer id_column split_column system visible limits_column reward_seconds"
 NAMES = "data reward prompt answer id_column split_column held_out system visible limits_column reward_seconds"
@@ -59,7 +61,7 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in NAMES.split() if name in options} if options.get("data") else {}
 
 
-def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | Repairs | None:
+def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset | Taskset | None:
     """The user's own data as a taskset, told on stderr in a line; None where the line names none.
 
     Rows with SWE-bench's fields are repairs, whose snapshots lie beside the line's store.
@@ -86,7 +88,7 @@ def dataset_of(options: Mapping[str, Any], *, judged: bool = False) -> Dataset |
         raise BadInput("data and a world are named", remedy="Leave out --data or --world (or the one of clew.toml).")
     if are_repairs(options):
         made_repairs = _repairs(options)
-        common.say(made_repairs.about)
+        common.say(getattr(made_repairs, "about", ""))
         return made_repairs
     rewards = [one for one in options["reward"] if one != PLAN]
     if judged and not rewards:
@@ -102,19 +104,17 @@ def are_repairs(options: Mapping[str, Any]) -> bool:
     """Whether the data that a line names are tasks of repairs: its first row has SWE-bench's fields."""
     if not options.get("data"):
         return False
-    from clew.coding.repairs.repair_rows import are_repairs as are
+    if REPAIRS not in registry.names("tasksets"):
+        return False
+    return bool(registry.lookup("tasksets", REPAIRS).fits(Path(options["data"]).expanduser()))
 
-    return are(Path(options["data"]).expanduser())
 
-
-def _repairs(options: Mapping[str, Any]) -> Repairs:
+def _repairs(options: Mapping[str, Any]) -> Taskset:
     """The tasks of repairs that a line names.
 
     Raises:
         BadInput: an option of rows is given, which repairs have no use for.
     """
-    from clew.coding.repairs import Repairs
-
     context = click.get_current_context()
     own = [p for p in context.command.params if p.name in NOT_FOR_REPAIRS.split()]
     lost = [
@@ -128,7 +128,8 @@ def _repairs(options: Mapping[str, Any]) -> Repairs:
     store = context.meta.get(common.STORE)
     shelf = str(shelf_beside(store)) if store else ""
     held_out = 0.0 if is_default(context, "held_out") else options["held_out"]
-    return Repairs(options["data"], held_out=held_out, shelf=shelf)
+    made: Taskset = registry.lookup("tasksets", REPAIRS)(options["data"], held_out=held_out, shelf=shelf)
+    return made
 
 
 def shelf_beside(store: str) -> Path:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,7 @@ from clew.cli.shared import common, data_options, option
 from clew.cli.shared.next_lines import command_line
 from clew.cli.shared.programs import program_options
 from clew.core.errors import BadInput
+from clew.core.printable import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from clew.core.values import Limits, Task
     from clew.harness import Runner
     from clew.harness.trees.grow import Growth
-    from clew.models.local import Local
     from clew.models.remote.limits import Purse
     from clew.store import Groups, Run
     from clew.store.base import Keeper
@@ -139,13 +139,12 @@ def named_world(ref: str) -> Taskset:
     """The world of a reference. The snapshots of one that keeps files lie beside the line's store, as those that the
     line's other verbs look for, unless the reference says where."""
     from clew.core.registry import build, lookup, make_ref, parse_ref
-    from clew.worlds.workspace.workspace import SHELF
 
     name, arguments = parse_ref(with_names(ref))
     store = click.get_current_context().meta.get(common.STORE)
     if store not in (None, ":memory:") and "shelf" in inspect.signature(lookup("tasksets", name)).parameters:
         shelf = data_options.shelf_beside(store)
-        if shelf != Path(SHELF).absolute():
+        if shelf != data_options.shelf_beside(DEFAULT_STORE):
             arguments.setdefault("shelf", str(shelf))
     made: Taskset = build("tasksets", make_ref(name, arguments))
     return made
@@ -174,9 +173,10 @@ def _planned(world: Taskset, options: Mapping[str, Any]) -> Taskset:
     """The world, under the reward of plans where the line asks for it."""
     if data_options.PLAN not in options.get("reward", ()):
         return world
-    from clew.harness.workflow.plan_reward import Planned
+    from clew.core.registry import lookup
 
-    return Planned(world)
+    planned: Taskset = lookup("tasksets", "planned")(world)
+    return planned
 
 
 def is_default(name: str) -> bool:
@@ -340,18 +340,6 @@ def interruptible(hint: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as error:
         raise common.Interrupted(hint) from error
-
-
-def trainable(ref: str) -> Local:
-    """Local weights, for training.
-
-    Raises:
-        BadInput: the model has no weights here.
-    """
-    model = load_model(ref)
-    if not hasattr(model, "module"):
-        raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder of weights, or household-sft.")
-    return cast("Local", model)
 
 
 def agent_reference(text: str) -> str:

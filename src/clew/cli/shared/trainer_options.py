@@ -9,7 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -124,7 +124,7 @@ def frozen(model: str, adapter: str | None) -> Local:
     """The weights that a training begins with, with its adapter if it begins from one; nothing trains them."""
     from clew.fit.adapter_files import begin
 
-    made = run_options.trainable(model)
+    made = trainable(model)
     if adapter is not None:
         begin(made.module, adapter)
     made.module.requires_grad_(False)
@@ -170,3 +170,15 @@ def _short(value: object) -> str:
     if isinstance(value, tuple):
         return "/".join(map(_short, value))
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def trainable(ref: str) -> Local:
+    """Local weights, for training.
+
+    Raises:
+        BadInput: the model has no weights here.
+    """
+    model = run_options.load_model(ref)
+    if not hasattr(model, "module"):
+        raise BadInput(f"{ref!r} has no weights in this process", remedy="Name a folder of weights, or household-sft.")
+    return cast("Local", model)

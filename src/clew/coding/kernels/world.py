@@ -1,7 +1,7 @@
 """Kernel tuning as runs: a world whose steps are tries of a build, and the agent that searches.
 
 ``clew kernels tune`` starts it. A search is recorded, replays without a compiler, and forks at any try, with another
-search or a model from there on. Stored runs name ``clew.coding.kernels.world:tuner``: the module must never move.
+search or a model from there on. Stored runs name the agent as ``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

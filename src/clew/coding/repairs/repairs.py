@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.coding.repairs.folder_case import FolderCase, folders_in
-from clew.coding.repairs.repair_rows import rows_in
+from clew.coding.repairs.repair_rows import are_repairs, rows_in
 from clew.coding.repairs.row_case import Ground, Judged, RowCase, hide
 from clew.core.errors import BadInput, Undecided, UnknownName, WorldError
 from clew.core.keys import derive
@@ -121,6 +121,8 @@ class Repairs:
         return f"{self.file.name}: {len(self._cases)} repairs{left}"
 
     # ---- tasks -----------------------------------------------------------------------------------------------------
+
+    fits = staticmethod(are_repairs)  # asked by verbs that are given data
 
     def sample(self, n: int, seed: int = 0, split: str = "train") -> list[Task]:
         """``n`` tasks of a split in an order that the seed decides, each once; all of them where there are fewer.

@@ -1,9 +1,9 @@
 """``Visit``: a run that stands for an agent Clew does not own, as far as it asks a memory.
 
 The MCP server and the LangGraph store make one for each task. Every item that leaves a memory by them is so in a recall
-Call of a stored run: the ledger counts it, ``clew memory show`` tells it, and deleting the item erases it there. Stored
-runs name ``clew.serve.doors.visit:visitor``: the module must never move. A visit must never hand out an item that is
-not in the record first.
+Call of a stored run: the ledger counts it, ``clew memory show`` tells it, and deleting the item erases it there. A
+visit must never hand out an item that is not in the record first. Stored runs name its agent as
+``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The agent of runs whose asks a foreign program makes: it asks the run's model what the program asks.
 
 ``clew run --command`` names it, with a taskset of ``program_world``. Each step is one or more asks and the act that
-hands the program their answers and gives what it asks next. Stored runs name
-``clew.serve.programs.commanded:commanded``: the module must never move, and it must never act on anything but what the
-program asked.
+hands the program their answers and gives what it asks next. It must never act on
+anything but what the program asked. Stored runs name it as ``harness.loading.RECORDED`` says.
 """
 
 from __future__ import annotations

@@ -33,15 +33,15 @@ def in_program(world: Taskset, options: Mapping[str, Any]) -> Taskset:
     if not options.get("command"):
         return world
     need("uvicorn", "serve")
-    from clew.serve.programs.program_world import Programs
-    from clew.worlds.workspace import FileTasks
+    from clew.core.registry import lookup
 
-    if not options.get("data") and not isinstance(world, FileTasks):
+    if not options.get("data") and not hasattr(world, "begins"):
         remedy = (
             "Programs work in files or on data: --world workspace, --world \"repairs('tasks.jsonl')\" or --data FILE."
         )
         raise BadInput(f"no program can work in {options['world']}", remedy=remedy)
-    return Programs(world, options["command"], readable=options["readable"])
+    program: Taskset = lookup("tasksets", "program")(world, options["command"], readable=options["readable"])
+    return program
 
 
 def config_of(options: Mapping[str, Any], held: Iterable[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clew.cli.shared import common, option, run_options
+from clew.cli.shared import common, option, run_options, trainer_options
 from clew.cli.shared.ranks import launching
 from clew.cli.shared.ranks.launching import REMEDY
 from clew.core.errors import BadInput
@@ -70,7 +70,7 @@ def model(ref: str, ranks: Ranks) -> Local:
     if ranks.world > 1 and starting.devices() and Path(ref).exists():
         made: Any = run_options.load_model(ref, {"model_options": '{"device": "cuda"}'})
     else:
-        made = run_options.trainable(ref)
+        made = trainer_options.trainable(ref)
     if ranks.leads:
         ranks.wait()
     return made  # type: ignore[no-any-return]
