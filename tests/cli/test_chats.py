@@ -10,9 +10,9 @@ import pytest
 
 from clew.core.values import Message, Task
 from clew.harness import Runner
+from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 from clew.models.fakes import Scripted, tool_call
 from clew.store import Run, open_store
-from clew.view.forking import Wish, other_weights, runner_for
 from clew.view.jobs import LIVE, Jobs
 from clew.view.stores import Stores
 
@@ -101,13 +101,13 @@ def test_a_fork_with_other_weights_says_so_on_the_page_too(tmp_path) -> None:
     runner = Runner("clew.harness.agents:chatter", None, Scripted(["one"]), path)
     run = runner.collect([Task("t", "hi")], n=1).runs[0]
     store = open_store(path)
-    same = runner_for(store, Wish(run.id, 1), lambda ref: Scripted(["one"]))
-    other = runner_for(store, Wish(run.id, 1), lambda ref: Trained(["two"]))
+    same = runner_for(store, ForkRequest(run.id, 1), lambda ref: Scripted(["one"]))
+    other = runner_for(store, ForkRequest(run.id, 1), lambda ref: Trained(["two"]))
     assert other_weights(run, None, same) == ""
     assert "sampled this run, version 3 is loaded" in other_weights(run, None, other)
     told: list[dict] = []
     jobs = Jobs(Stores(path), lambda ref: Trained(["two"]), told.append)
-    jobs.add(Wish(run.id, 1), "clew fork")
+    jobs.add(ForkRequest(run.id, 1), "clew fork")
     while jobs.list()[0]["state"] in LIVE:
         time.sleep(0.01)
     job = jobs.list()[0]

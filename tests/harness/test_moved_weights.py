@@ -11,11 +11,11 @@ import pytest
 from clew.core.protocols import answers_for, weights_of
 from clew.core.values import Task
 from clew.harness import Runner
+from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 from clew.models import load
 from clew.models.compose import Forwarding, combined
 from clew.models.local.model import small
 from clew.store import Run, open_store
-from clew.view.forking import Wish, other_weights, runner_for
 
 WORDS = ["go", "stay", "left", "right"]
 
@@ -66,10 +66,10 @@ def test_a_run_whose_folder_moved_replays_and_forks(here: Path, tmp_path: Path) 
     there = shutil.move(here, tmp_path / "there")
     assert Runner.of(store, run).replay(run).calls == len(run.calls)
     with pytest.raises(Exception, match="no such folder"):
-        runner_for(store, Wish(run.id, 1), load)
-    wish = Wish(run.id, 1, model=str(there), seed="same")
-    runner = runner_for(store, wish, load)
-    fork = runner.fork(run, **wish.arguments())[0]
+        runner_for(store, ForkRequest(run.id, 1), load)
+    request = ForkRequest(run.id, 1, model=str(there), seed="same")
+    runner = runner_for(store, request, load)
+    fork = runner.fork(run, **request.arguments())[0]
     assert fork.diff(run) is None, "the same weights and the same seed"
     assert other_weights(run, None, runner) == ""
     moved = load(there)
@@ -79,7 +79,7 @@ def test_a_run_whose_folder_moved_replays_and_forks(here: Path, tmp_path: Path) 
     assert answers_for(old, setup)
     shutil.move(there, here)
     small(WORDS, d=16, seed=1).save(here)
-    replaced = runner_for(store, Wish(run.id, 1), load)
+    replaced = runner_for(store, ForkRequest(run.id, 1), load)
     assert f"the weights in {here} are not those that sampled this run" in other_weights(run, None, replaced)
     assert not answers_for(load(here), setup)
 

@@ -8,11 +8,12 @@ import click
 import pytest
 
 from clew.cli import verbs
+from clew.core.printable import quoted
 from clew.core.records import Annotation, Cursor
 from clew.harness import Runner
+from clew.harness.fork.fork_request import ForkRequest
 from clew.store import MemoryStore, Run
 from clew.store.contract import Script, fork_at
-from clew.view.forking import Wish, quoted, wish
 from clew.view.pages import graph, list_pages, run_page, tokens, transcript_page
 from clew.view.pages.strip import strip
 from tests.view.conftest import fill
@@ -253,13 +254,13 @@ def test_long_texts_are_cut_and_say_so():
 @pytest.mark.parametrize(
     "asked",
     [
-        Wish("abc", 3, 2, n=4, temperature=0.5, max_tokens=7, top_p=0.9, seed="-3", keep=True),
-        Wish("abc", 3, reply="-open 'the' \"box\"\n$HOME `x` ; é", model="other"),
-        Wish("abc", 3, prefix_ids=(1, 2), act=("go up", "-x"), result="done"),
-        Wish("abc", say={"0": "be quick", "1.2": None}),
+        ForkRequest("abc", 3, 2, n=4, temperature=0.5, max_tokens=7, top_p=0.9, seed="-3", keep=True),
+        ForkRequest("abc", 3, reply="-open 'the' \"box\"\n$HOME `x` ; é", model="other"),
+        ForkRequest("abc", 3, prefix_ids=(1, 2), act=("go up", "-x"), result="done"),
+        ForkRequest("abc", say={"0": "be quick", "1.2": None}),
     ],
 )
-def test_the_command_line_says_what_the_wish_says(asked):
+def test_the_command_line_says_what_the_request_says(asked):
     words = shlex.split(asked.command("s.db"))
     options = verbs.get_command(click.Context(verbs), "fork").make_context("fork", words[2:]).params
     assert words[:2] == ["clew", "fork"]
@@ -269,7 +270,11 @@ def test_the_command_line_says_what_the_wish_says(asked):
     assert options["acts"] == asked.act
     assert [*options["said"]] == [f"{i}={text or ''}" for i, text in asked.say.items()]
     assert (options["seed"] or "", options["model"] or "", options["n"]) == (asked.seed, asked.model, asked.n)
-    assert [options[name] for name in ("temperature", "max_tokens", "top_p")] == [*asked[11:14]]
+    assert [options[name] for name in ("temperature", "max_tokens", "top_p")] == [
+        asked.temperature,
+        asked.max_tokens,
+        asked.top_p,
+    ]
 
 
 def test_no_control_character_reaches_a_terminal_by_paste():
@@ -286,7 +291,7 @@ def test_no_control_character_reaches_a_terminal_by_paste():
         {"run": "keep", "say": {"x": "y"}}, {"run": "keep", "say": [1]},
     ],
 )  # fmt: skip
-def test_a_wish_that_makes_no_sense_is_refused(seen, body):
+def test_a_request_that_makes_no_sense_is_refused(seen, body):
     answer = seen.post("/api/fork/command", json=body)
     assert answer.status_code in (400, 404), answer.text
     assert answer.json()["error"]
@@ -298,7 +303,7 @@ def test_a_message_may_be_named_by_its_node(path):
     store = open_store(path)
     it = store.run("keep")
     node = store.node(next(c for c in it.calls if c.kind == "ask").node_in)
-    asked = wish(store, {"run": it.id, "say": {node.key.hex(): "hurry"}, "seed": 5})
+    asked = ForkRequest.from_json(store, {"run": it.id, "say": {node.key.hex(): "hurry"}, "seed": 5})
     assert asked.say == {"0": "hurry"}
     assert asked.command() == f"clew fork {it.id} --seed 5 --say 0=hurry"
     store.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,21 +92,15 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
 def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, Any], *, n: int, batch: int) -> Versus:
     """The comparison that the line asks for, with its models loaded."""
     from clew.audit.versus import Arm, Versus, success
-    from clew.view.forking import Wish, named, other_weights, runner_for
+    from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 
     changes = _changes(options)
     if at is None and not options["said"]:
         raise BadInput(f"{run.id!r} names a run, but no place in it", remedy="Write run@call, or add --step.")
-    common_to_all = Wish(
-        run=run.id,
-        seq=at.seq if at else None,
-        token=at.token if at else 0,
-        **common.pick(options, "temperature max_tokens top_p"),
-    )
-    wishes = {name: common_to_all._replace(**change) for name, change in changes.items()}
-    wishes = {name: wish._replace(model=named(run, wish.model)) for name, wish in wishes.items()}
-    models = list(dict.fromkeys(wish.model for wish in wishes.values() if wish.model))
-    first = next(iter(wishes.values()))
+    common_to_all = common.pick(options, "temperature max_tokens top_p")
+    requests = {name: ForkRequest.from_options(run, at, common_to_all | change) for name, change in changes.items()}
+    models = list(dict.fromkeys(request.model for request in requests.values() if request.model))
+    first = next(iter(requests.values()))
     runner = runner_for(store, first, lambda ref: run_options.load_model(ref, options), models)
     if (data := data_options.dataset_of(options)) is not None:
         runner.taskset = data
@@ -113,8 +108,8 @@ def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, An
         common.say(f"note: {differs}")
     kept = ("model", "sampling", "rewrite")
     arms = []
-    for name, wish in wishes.items():
-        asked = wish._replace(seq=at.seq if at else 0).arguments()  # the place itself is found for all arms together
+    for name, request in requests.items():
+        asked = replace(request, seq=at.seq if at else 0).arguments()  # the place itself is found for all arms together
         arms.append(Arm(name, {key: asked[key] for key in kept if asked[key] is not None}))
     margin = options["margin"] or 0.0
     verdict = _verdict(runner.taskset, options["verify"]) if options["verify"] else success
@@ -145,7 +140,7 @@ def _verdict(taskset: Taskset | None, command: str) -> Verdict:
 
 
 def _changes(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each arm's name and what it changes, as fields of a wish.
+    """Each arm's name and what it changes, as options of a fork.
 
     Raises:
         BadInput: the line names no arms, or arms of two kinds.

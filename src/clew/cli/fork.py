@@ -60,7 +60,7 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     """
     from clew.harness.blame import agent_failed
     from clew.harness.fork.edits import without_items
-    from clew.view.forking import Wish, named, other_weights, runner_for
+    from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
@@ -71,27 +71,22 @@ def command(place: str, n: int, as_json: bool, store_path: str, **options: Any) 
     memory = run_options.without(options["without_memory"])
     if at is None and memory is not None:
         at = run.at(without_items(run, memory)[1])
-    wish = Wish(
-        run=run.id,
-        seq=at.seq if at else None,
-        token=at.token if at else 0,
-        n=n,
-        prefix_ids=common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
-        say=dict(said(text) for text in options["said"]),
-        act=options["acts"],
-        model=named(run, options["model"] or ""),
-        seed=options["seed"] or "",
-        **common.pick(options, "reply prefix result temperature max_tokens top_p keep"),
-    )
-    if at is None and not wish.say:
+    changes: dict[str, Any] = {
+        "n": n,
+        "prefix_ids": common.number_list(options["prefix_ids"] or "", "--prefix-ids", int),
+        "say": dict(said(text) for text in options["said"]),
+        "act": options["acts"],
+    }
+    request = ForkRequest.from_options(run, at, options | changes)
+    if at is None and not request.say:
         raise BadInput(f"{place!r} names a run, but no place in it", remedy="Write run@call, or add --step or --low.")
-    arguments = wish.arguments() | ({"tap": _taps(options["taps"])} if options["taps"] else {})
+    arguments = request.arguments() | ({"tap": _taps(options["taps"])} if options["taps"] else {})
     if memory is not None:
         arguments["memory"] = memory
-    runner = runner_for(store, wish, lambda ref: run_options.load_model(ref, options))
+    runner = runner_for(store, request, lambda ref: run_options.load_model(ref, options))
     if (data := data_options.dataset_of(options)) is not None:
         runner.taskset = data
-    if not wish.model and (differs := other_weights(run, at, runner)):
+    if not request.model and (differs := other_weights(run, at, runner)):
         common.say(f"note: {differs}")
     with run_options.interruptible(run_options.resume_line(options)), run_options.watching(n, "forks") as watch:
         group = runner.fork(run, **arguments, on_run=watch)

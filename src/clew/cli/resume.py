@@ -31,7 +31,7 @@ def command(runs: tuple[str, ...], redo: bool, as_json: bool, store_path: str, *
     """
     from clew.core.errors import LeaseHeld
     from clew.harness import Runner
-    from clew.view.forking import lend
+    from clew.harness.fork.fork_request import lend
     from clew.view.terminal import headline
 
     store = common.open_store(store_path)

@@ -13,8 +13,8 @@ from typing import Any
 
 from clew.core.errors import ClewError, UnknownName
 from clew.core.protocols import Model
+from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 from clew.store import Keeper, Run, new_id
-from clew.view.forking import Wish, other_weights, runner_for
 from clew.view.pages.list_pages import share
 from clew.view.stores import Stores
 
@@ -24,10 +24,10 @@ LIVE = ("waiting", "loading", "running")  # states of a job that is not over; th
 
 
 class Job:
-    """One wish and what became of it. Written by the worker's thread, read by any."""
+    """One request and what became of it. Written by the worker's thread, read by any."""
 
-    def __init__(self, wish: Wish, command: str) -> None:
-        self.id, self.wish, self.command = new_id(), wish, command
+    def __init__(self, request: ForkRequest, command: str) -> None:
+        self.id, self.request, self.command = new_id(), request, command
         self.state, self.error, self.remedy, self.group, self.note = "waiting", "", "", "", ""
         self.runs: list[dict[str, Any]] = []
         self.told = 0  # how often it was told; of two tellings that cross on their way the page keeps the later
@@ -43,7 +43,7 @@ class Job:
         rewards = [run["reward"] for run in self.runs if run["reward"] is not None]
         own = ("id", "told", "state", "command", "group", "error", "remedy", "note")
         found: dict[str, Any] = {name: getattr(self, name) for name in own}
-        found |= {"run": self.wish.run, "at": str(self.wish.at or self.wish.run), "n": self.wish.n}
+        found |= {"run": self.request.run, "at": str(self.request.at or self.request.run), "n": self.request.n}
         found |= {"done": len(self.runs), "runs": list(self.runs)}
         return found | {"rate": share(sum(reward > SUCCESS for reward in rewards), len(rewards))}
 
@@ -63,9 +63,9 @@ class Jobs:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, wish: Wish, command: str) -> dict[str, Any]:
-        """Put a wish into the queue; returns the job as JSON."""
-        job = Job(wish, command)
+    def add(self, request: ForkRequest, command: str) -> dict[str, Any]:
+        """Put a request into the queue; returns the job as JSON."""
+        job = Job(request, command)
         with self._lock:
             self._jobs[job.id] = job
             for old in [j.id for j in self._jobs.values() if j.state not in LIVE][:-KEPT]:
@@ -148,14 +148,14 @@ class Jobs:
 
         store: Keeper = self._stores.fresh()
         try:
-            runner = runner_for(store, job.wish, self._load)
+            runner = runner_for(store, job.request, self._load)
             with self._lock:
                 job.state = "running" if job.state == "loading" else job.state
-                if not job.wish.model:
-                    job.note = other_weights(store.run(job.wish.run), job.wish.at, runner)
+                if not job.request.model:
+                    job.note = other_weights(store.run(job.request.run), job.request.at, runner)
             self._told(job)
             with stoppable(started):
-                job.group = runner.fork(job.wish.run, **job.wish.arguments(), on_run=ended).id
+                job.group = runner.fork(job.request.run, **job.request.arguments(), on_run=ended).id
         finally:
             if store.path != ":memory:":
                 store.close()

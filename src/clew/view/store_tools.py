@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clew.core.errors import BadInput, ClewError
 from clew.core.printable import escaped
 from clew.core.records import Call, Cursor
 from clew.core.values import Usage
+from clew.harness.fork.fork_request import ForkRequest, runner_for
 from clew.harness.tools import Tool, tool
 from clew.store import Keeper, Run, resolve
 from clew.store.names import chosen
 from clew.store.protocol import latest_last
-from clew.view.forking import Wish, runner_for
 from clew.view.json_values import plain
 
 if TYPE_CHECKING:
@@ -140,14 +141,16 @@ class StoreTools:
         It asks a model, which may cost money, and runs the agent's code. place: run@call. reply: in place of the
         model's reply there; prefix: its first words, the rest is sampled; result: in place of the observation or tool
         result there. The forks are new runs of the store."""
-        wish = Wish(place, reply=reply, prefix=prefix, result=result, temperature=temperature, model=self._model)
+        wanted = ForkRequest(
+            place, reply=reply, prefix=prefix, result=result, temperature=temperature, model=self._model
+        )
 
         def forked(store: Keeper) -> dict[str, Any]:
             assert self._load is not None
             if "@" not in place:
                 raise BadInput(f"{place[:80]!r} names no call", remedy="Write run@call, as show lists it.")
             run, seq = _place(store, place)
-            asked = wish._replace(run=run.id, seq=seq, n=_between(n, FORKS))
+            asked = replace(wanted, run=run.id, seq=seq, n=_between(n, FORKS))
             arguments = asked.arguments()
             group = runner_for(store, asked, self._load).fork(run, **arguments)
             rows = [{"run": f.id, "reward": f.reward, "stop": f.stop, "calls": len(f.calls)} for f in group]

@@ -21,6 +21,7 @@ from clew.core.errors import BadInput, ClewError, MissingExtra, StoreError, Unkn
 from clew.core.printable import DEFAULT_STORE
 from clew.core.protocols import Model
 from clew.core.values import Message
+from clew.harness.fork.fork_request import ForkRequest
 from clew.serve.incoming import body_of, parsed
 from clew.store import Keeper, resolve
 from clew.store.address import beside
@@ -30,7 +31,6 @@ from clew.view import assets, labelling
 from clew.view.evolution import search_reports
 from clew.view.feed import Feed
 from clew.view.files.file_addresses import Answer, addresses
-from clew.view.forking import Wish, wish
 from clew.view.guard import Guard, denied
 from clew.view.jobs import Jobs
 from clew.view.pages import (
@@ -52,7 +52,7 @@ from clew.view.pages.strip import strip
 from clew.view.stores import Stores
 from clew.view.workings import workings
 
-BODY = 8 << 20  # bytes of a wish: a reply and messages that were edited by hand
+BODY = 8 << 20  # bytes of a request for forks: a reply and messages that were edited by hand
 READING = "Start `clew view` without --read-only, on a store that can be written."
 Page = Callable[[Keeper, Request], Any]
 
@@ -201,18 +201,18 @@ class Viewer:
         path = request.path_params
         return _drawing(search_reports.figure(self.searches, path["name"], path["figure"]), "image/svg+xml")
 
-    async def _wish(self, request: Request) -> Wish:
+    async def _fork_request(self, request: Request) -> ForkRequest:
         data = parsed(await body_of(request, BODY))
-        return await asyncio.to_thread(wish, self.stores.of("runs"), data)
+        return await asyncio.to_thread(ForkRequest.from_json, self.stores.of("runs"), data)
 
     async def _command(self, request: Request) -> Response:
-        asked = await self._wish(request)
+        asked = await self._fork_request(request)
         return Json({"command": asked.command(self.path)})
 
     async def _fork(self, request: Request) -> Response:
         if self.jobs is None:
             return denied(403, "this viewer forks nothing", READING)
-        asked = await self._wish(request)
+        asked = await self._fork_request(request)
         return Json(self.jobs.add(asked, asked.command(self.path)), 202)
 
     def _stop(self, request: Request) -> Response:

@@ -1,6 +1,7 @@
-"""Forks asked for on the page or the command line: a ``Wish`` is checked, shown as a command, and carried out.
+"""A request for forks, whoever makes it: the command line, the viewer's page or a tool that an agent calls.
 
-Whatever comes over the network passes ``wish``, which refuses unknown fields.
+It is checked, written as the command line that does the same, and carried out by the runner that ``runner_for`` makes.
+What comes over the network is read by ``ForkRequest.from_json``, which refuses unknown fields.
 """
 
 from __future__ import annotations
@@ -8,25 +9,26 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import quoted
 from clew.core.protocols import Model, weights_of
 from clew.core.records import Cursor
-from clew.models.compose.decision import SCHEME
+from clew.core.registry import names
+from clew.harness.fork.edits import said_at
+from clew.harness.runner import Runner
 from clew.store import Keeper, Run
 
-if TYPE_CHECKING:
-    from clew.harness import Runner
-
 T = TypeVar("T")
-MOST = 256  # forks of one wish that comes over the network
+MOST = 256  # forks of one request that comes over the network
 _TEXTS = ("reply", "prefix", "result", "model", "seed")
 _SAMPLING = ("temperature", "max_tokens", "top_p")
 
 
-class Wish(NamedTuple):
+@dataclass(frozen=True)
+class ForkRequest:
     """Where to fork a run, what to change there, how often. What is empty or None stays as it was."""
 
     run: str
@@ -37,7 +39,8 @@ class Wish(NamedTuple):
     prefix: str | None = None
     prefix_ids: tuple[int, ...] = ()
     result: str | None = None
-    say: Mapping[str, str | None] = {}  # "I" or "CHAT.I" of a message of the agent -> its new text, None drops it
+    # "I" or "CHAT.I" of a message of the agent -> its new text; None drops it
+    say: Mapping[str, str | None] = field(default_factory=dict)
     act: tuple[str, ...] = ()
     model: str = ""
     temperature: float | None = None
@@ -45,6 +48,50 @@ class Wish(NamedTuple):
     top_p: float | None = None
     seed: str = ""  # same, fresh or a number; empty: same if something is changed, else fresh
     keep: bool = False
+
+    @classmethod
+    def from_options(cls, run: Run, at: Cursor | None, options: Mapping[str, Any]) -> ForkRequest:
+        """A request from the options of a command line, by their names there; those that it lacks change nothing."""
+        given = {one.name: options[one.name] for one in fields(cls) if options.get(one.name) is not None}
+        given |= {"run": run.id, "seq": at.seq if at else None, "token": at.token if at else 0}
+        return cls(**given | {"model": model_named(run, options.get("model") or "")})
+
+    @classmethod
+    def from_json(cls, store: Keeper, data: object) -> ForkRequest:
+        """A request from JSON that came over the network. A message may also be named by the key of its node.
+
+        Raises:
+            BadInput: a field is unknown or of another kind, or the run has no such place.
+            UnknownName: no such run.
+        """
+        if not isinstance(data, Mapping) or not isinstance(data.get("run"), str):
+            raise BadInput("a fork is an object that names a run", remedy='Send {"run": "...", "seq": 3}.')
+        given = {name: value for name, value in data.items() if value not in (None, "", [], {})}
+        known = [one.name for one in fields(cls)]
+        if unknown := sorted(set(given) - set(known)):
+            raise BadInput(f"a fork has no field {unknown[0]!r}", remedy=f"Known: {', '.join(known)}.")
+        run = store.run(given["run"])
+        read: dict[str, Any] = {"run": run.id, "keep": bool(given.get("keep"))}
+        for name in _TEXTS:
+            if name in given:
+                read[name] = _checked(name, str(given[name]) if name == "seed" else given[name], str)
+        for name in ("seq", "token", "n", "max_tokens"):
+            if name in given:
+                read[name] = _checked(name, given[name], int)
+        for name in ("temperature", "top_p"):
+            if name in given:
+                read[name] = float(_checked(name, given[name], int, float))
+        for name, kind in (("prefix_ids", int), ("act", str)):
+            if name in given:
+                read[name] = tuple(_checked(name, item, kind) for item in _checked(name, given[name], list))
+        said = _checked("say", given.get("say", {}), dict)
+        texts = {name: _checked("say", text, str) if text else None for name, text in said.items()}
+        read["say"] = {_place(run, name): text for name, text in texts.items()}
+        if not 1 <= read.get("n", 1) <= MOST:
+            raise BadInput(f"{read['n']} forks", remedy=f"Ask for 1 to {MOST}.")
+        made = cls(**read | {"model": model_named(run, read.get("model", ""))})
+        made.arguments()
+        return made
 
     @property
     def at(self) -> Cursor | None:
@@ -100,42 +147,6 @@ def message(place: str) -> int | tuple[int, int]:
     return int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
 
 
-def wish(store: Keeper, data: object) -> Wish:
-    """A wish from JSON. A message may also be named by the key of its node.
-
-    Raises:
-        BadInput: a field is unknown or of another kind, or the run has no such place.
-        UnknownName: no such run.
-    """
-    if not isinstance(data, Mapping) or not isinstance(data.get("run"), str):
-        raise BadInput("a fork is an object that names a run", remedy='Send {"run": "...", "seq": 3}.')
-    given = {name: value for name, value in data.items() if value not in (None, "", [], {})}
-    if unknown := sorted(set(given) - set(Wish._fields)):
-        raise BadInput(f"a fork has no field {unknown[0]!r}", remedy=f"Known: {', '.join(Wish._fields)}.")
-    run = store.run(given["run"])
-    fields: dict[str, Any] = {"run": run.id, "keep": bool(given.get("keep"))}
-    for name in _TEXTS:
-        if name in given:
-            fields[name] = _checked(name, str(given[name]) if name == "seed" else given[name], str)
-    for name in ("seq", "token", "n", "max_tokens"):
-        if name in given:
-            fields[name] = _checked(name, given[name], int)
-    for name in ("temperature", "top_p"):
-        if name in given:
-            fields[name] = float(_checked(name, given[name], int, float))
-    for name, kind in (("prefix_ids", int), ("act", str)):
-        if name in given:
-            fields[name] = tuple(_checked(name, item, kind) for item in _checked(name, given[name], list))
-    said = _checked("say", given.get("say", {}), dict)
-    texts = {name: _checked("say", text, str) if text else None for name, text in said.items()}
-    fields["say"] = {_place(run, name): text for name, text in texts.items()}
-    if not 1 <= fields.get("n", 1) <= MOST:
-        raise BadInput(f"{fields['n']} forks", remedy=f"Ask for 1 to {MOST}.")
-    made = Wish(**fields | {"model": named(run, fields.get("model", ""))})
-    made.arguments()
-    return made
-
-
 def _checked(name: str, value: object, *kinds: type[T]) -> T:
     if not isinstance(value, kinds) or isinstance(value, bool) or not _positive(value):
         raise BadInput(f"{name}={value!r} is not {' or '.join(kind.__name__ for kind in kinds)}, at least 0")
@@ -151,13 +162,11 @@ def _place(run: Run, name: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{32,}", name):
         message(name)
         return name
-    from clew.harness.fork.edits import said_at
-
     conversation, index = said_at(run, bytes.fromhex(name))
     return str(index) if conversation == 0 else f"{conversation}.{index}"
 
 
-def named(run: Run, model: str) -> str:
+def model_named(run: Run, model: str) -> str:
     """The reference that ``#WORKER`` means: that worker of the router that the run was made with.
 
     Raises:
@@ -165,34 +174,33 @@ def named(run: Run, model: str) -> str:
     """
     if not model.startswith("#"):
         return model
-    if not run.model.startswith(SCHEME):
+    if run.model.partition(":")[0] not in names("schemes"):
         raise BadInput(f"{model!r} names a worker, and {run.model!r} is no router", remedy="Name a whole model.")
     return run.model.partition("#")[0] + model
 
 
-def runner_for(store: Keeper, wish: Wish, load: Callable[[str], Model], also: Sequence[str] = ()) -> Runner:
-    """The runner that carries a wish out: ``runner.fork(wish.run, **wish.arguments())``.
+def runner_for(store: Keeper, request: ForkRequest, load: Callable[[str], Model], also: Sequence[str] = ()) -> Runner:
+    """The runner that carries a request out: ``runner.fork(request.run, **request.arguments())``.
 
-    Where the wish names another model, the recorded one is not even built.
+    Where the request names another model, the recorded one is not even built.
 
     Args:
-        also: models that other wishes name, where one runner carries out several.
+        also: models that other requests name, where one runner carries out several.
 
     Raises:
         BadInput: the run's agent, world or model is not to be had here.
     """
-    from clew.harness import Runner
 
     def resolve(ref: str) -> Model:
-        if wish.model and ref not in (wish.model, *also):
+        if request.model and ref not in (request.model, *also):
             raise UnknownName(f"{ref} is not needed")
         return load(ref)
 
-    runner = Runner.of(store, wish.run, resolve_model=resolve)
+    runner = Runner.of(store, request.run, resolve_model=resolve)
     lend(runner, load)
-    for model in filter(None, (wish.model, *also)):
+    for model in filter(None, (request.model, *also)):
         runner.model_of(model)  # now: a fork that cannot be sampled leaves no run behind
-    if not wish.model and runner.models.missing is not None and wish.reply is None:
+    if not request.model and runner.models.missing is not None and request.reply is None:
         raise runner.models.missing
     return runner
 
