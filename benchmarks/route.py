@@ -35,12 +35,12 @@ import numpy as np
 import clew
 from clew.core.records import Request
 from clew.core.values import Message
+from clew.models.asking import request
 from clew.models.compose.backbone import Backbone
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Head, Router, Worker
-from clew.models.contract import request
 from clew.models.fakes import Echo
 
 SLOW = 0.05  # seconds of a worker's answer

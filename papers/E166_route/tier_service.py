@@ -13,12 +13,12 @@ import numpy as np
 import clew
 from clew.core.errors import ModelError
 from clew.core.keys import derive
+from clew.models.asking import request
 from clew.models.compose.decision import decision_of
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Router, Worker
-from clew.models.contract import request
 from clew.models.fakes import Echo
 from clew.route.fit_router import head_of
 from papers.E166_route import pool

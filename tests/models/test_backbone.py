@@ -21,11 +21,11 @@ from clew.core import sources
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import Message
+from clew.models.asking import request
 from clew.models.compose import router
 from clew.models.compose.backbone import Backbone
 from clew.models.compose.ngrams import transcript
 from clew.models.compose.router import Head, Worker
-from clew.models.contract import request
 from clew.models.fakes import Echo
 from clew.models.local import singular_scales, small
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from clew.core.values import Completion, Message
-from clew.models.contract import check_model, request
+from clew.models.asking import request
+from clew.models.contract import check_model
 from clew.models.fakes import Echo, Markov, Scripted
 from clew.models.remote import Remote
 

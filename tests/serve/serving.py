@@ -15,9 +15,9 @@ import uvicorn
 
 pytest.importorskip("torch")  # the frameworks have an environment without it
 
+from clew.core.net import listen
 from clew.models.rendering import ChatTemplateRenderer
 from clew.serve.openai.server import Server
-from clew.view.serving import listen
 from tests.engine.test_grammar import HERMES
 from tests.engine.test_rendering import local, tokenizer
 

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
+from clew.core.net import listen
 from clew.models.fakes import Markov
 from clew.serve.edge import config
 from clew.serve.gateway.proxy import Gateway
@@ -23,7 +24,6 @@ from clew.serve.gateway.recorder import Recorder
 from clew.serve.openai.questions import LONG, Limits
 from clew.serve.openai.server import Server
 from clew.store import open_store
-from clew.view.serving import listen
 
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}'
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: here\r\ncontent-type: application/json\r\n"
@@ -200,7 +200,7 @@ import uvicorn
 from clew.models.fakes import Markov
 from clew.serve.edge import config
 from clew.serve.openai.server import Server
-from clew.view.serving import listen
+from clew.core.net import listen
 listener = listen("127.0.0.1", 0)
 port = listener.getsockname()[1]
 it = uvicorn.Server(config(Server(Markov(tokens=True)).application(), header=1.5, lifespan="off", log_level="warning"))

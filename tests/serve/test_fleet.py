@@ -16,7 +16,8 @@ pytest.importorskip("prometheus_client")
 from clew.core.errors import BadInput, Refused, Unreachable
 from clew.core.values import Sampling
 from clew.harness import Runner
-from clew.models.contract import check_model, request
+from clew.models.asking import request
+from clew.models.contract import check_model
 from clew.models.fleet import Fleet
 from clew.models.local import Local
 from clew.serve.openai.server import Server

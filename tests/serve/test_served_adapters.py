@@ -19,7 +19,7 @@ import torch
 from clew.core.errors import Refused
 from clew.core.values import Sampling
 from clew.fit import adapter_files, adapters
-from clew.models.contract import request
+from clew.models.asking import request
 from clew.models.fleet import Fleet
 from clew.models.fleet.adapter_swap import training_of
 from clew.models.local import Local

@@ -169,7 +169,7 @@ def test_our_own_client_gets_the_models_tokens_over_http_and_can_be_served_again
     import asyncio
 
     from clew.core.values import Sampling
-    from clew.models.contract import request
+    from clew.models.asking import request
     from clew.models.remote import Remote
     from tests.serve.serving import CHAT, HI, post
 

@@ -18,7 +18,7 @@ pytest.importorskip("prometheus_client")
 from clew.core.errors import BadRecord, ModelError, Refused
 from clew.core.values import Completion
 from clew.fit import adapter_files, adapters
-from clew.models.contract import request
+from clew.models.asking import request
 from clew.models.dialects import completions, token_route
 from clew.models.fleet import Fleet
 from clew.models.kept import listed

@@ -20,7 +20,7 @@ from clew.core.errors import ModelError
 from clew.core.values import Sampling
 from clew.fit.collate import collate
 from clew.harness import Runner
-from clew.models.contract import request
+from clew.models.asking import request
 from clew.models.dialects.completions import MADE
 from clew.models.fleet import Fleet
 from clew.models.local import Local

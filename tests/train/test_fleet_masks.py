@@ -23,7 +23,7 @@ from clew.core.errors import BadInput, Refused
 from clew.core.values import Sampling
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.contract import request
+from clew.models.asking import request
 from clew.models.dialects import token_route
 from clew.models.fleet import Fleet
 from clew.models.fleet.control import Control

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from clew.core.net import loopback
 from clew.core.records import Annotation
 from clew.store import MemoryStore
 from clew.store.contract import Script
-from clew.view.guard import loopback
 from tests.view.conftest import serving
 
 HOSTILE = {

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from clew.cli import verbs
 from clew.cli.view import has_display
 from clew.core.errors import BadInput
-from clew.view.serving import PORT, listen
+from clew.core.net import listen
+from clew.view.serving import PORT
 
 
 def test_it_refuses_what_others_can_reach_without_a_token(path):
@@ -52,7 +53,7 @@ def test_a_taken_port_is_an_error_where_it_was_asked_for():
         with suppress(OSError):  # somebody else has it, which does as well
             usual.bind(("127.0.0.1", PORT))
             usual.listen()
-        with listen("127.0.0.1", None) as free:
+        with listen("127.0.0.1", None, PORT) as free:
             assert free.getsockname()[1] != PORT
 
 

@@ -99,8 +99,8 @@ def command(program: tuple[str, ...], store_path: str, **options: Any) -> None:
     clew gateway --replay RUN -- python my_agent.py
     clew gateway --fork RUN@7 --into branch -- python my_agent.py
     """
+    from clew.core.net import listen
     from clew.serve.gateway.proxy import Gateway
-    from clew.view.serving import listen
 
     common.refuse_open_host(options["host"], options["token"], "is no token", "CLEW_GATEWAY_TOKEN")
     _refuse_contradictions(options, program)

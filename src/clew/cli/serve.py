@@ -127,10 +127,10 @@ def listen_and_serve(
     Args:
         names: of the model. refs: of the further models, by name.
     """
+    from clew.core.net import listen
     from clew.serve.agent_model import AgentModel
     from clew.serve.gateway.recorder import Recorder
     from clew.serve.openai.server import Server
-    from clew.view.serving import listen
 
     served: Any = speculation.drafted(model, ref, options) if options["draft"] else model
     store = common.open_store(options["record"], create=True) if options["record"] else None

@@ -51,9 +51,10 @@ def command(
     clew view other.db --read-only
     CLEW_VIEW_TOKEN=$(openssl rand -hex 16) clew view --host 0.0.0.0
     """
+    from clew.core.net import listen
     from clew.store.address import place_of
     from clew.store.labels import verdict_set
-    from clew.view.serving import Server, listen
+    from clew.view.serving import PORT, Server
     from clew.view.web import Viewer
 
     common.refuse_open_host(host, token, "is no token", "CLEW_VIEW_TOKEN")
@@ -65,7 +66,7 @@ def command(
     own = {"host": host, "token": token, "readonly": read_only}
     known = verdict_set(verdicts)
     viewer = Viewer(place, load=run_options.load_model, papers=papers(), verdicts=known, **own)  # type: ignore[arg-type]
-    listener = listen(host, port)
+    listener = listen(host, port, PORT)
     name = socket.gethostname() if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listener.getsockname()[1]}/"
     if token:

@@ -80,8 +80,8 @@ def _serve(taskset: Taskset, port: int, split: str, store: str) -> None:
     """Serve it to OpenEnv clients of this machine until Ctrl-C."""
     import uvicorn
 
+    from clew.core.net import listen
     from clew.integrations.openenv_app import app
-    from clew.view.serving import listen
 
     made, listener = app(taskset, split=split, store=store), listen("127.0.0.1", port)
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -19,6 +19,7 @@ from typing import Self
 import uvicorn
 
 from clew.core.errors import ReplayDiverged
+from clew.core.net import listen
 from clew.core.printable import short, visible
 from clew.exchange.portable import Credentials, pack, unpack
 from clew.models.dialects import Asked
@@ -29,7 +30,6 @@ from clew.serve.gateway.proxy import Gateway
 from clew.serve.gateway.session import Session
 from clew.serve.gateway.watched import Watched
 from clew.store import Keeper, new_id, open_store
-from clew.view.serving import listen
 
 MODES = ("exact", "loose")
 SHOWN = 800  # characters of what a program that failed wrote last

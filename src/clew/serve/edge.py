@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
-import re
-import socket
 import uuid
-from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -21,24 +17,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clew.core.net import called_so
 from clew.serve.refusals import Rejected, refused
 
 _log = logging.getLogger("clew.serve")
 WAITING = 128  # connections that wait to be taken
 HEADER_S = 15.0  # seconds in which the head of a request must be there
-
-
-def called_so(host: str, names: Collection[str] = ()) -> bool:
-    """Whether a Host header names this machine. An address cannot be made to point elsewhere; a name can."""
-    name = re.sub(r":\d+$", "", host.lower())
-    own = socket.gethostname().lower()
-    if name in ("", "localhost", own, f"{own}.local", *names) or name.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 class Named:

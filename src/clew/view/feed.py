@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 from clew.core.errors import StoreError, UnknownName
+from clew.core.json_values import plain
 from clew.store import Keeper, Summary
 from clew.store.protocol import rewards
-from clew.view.json_values import plain
 from clew.view.pages import labels_page
 from clew.view.pages.list_pages import Names
 

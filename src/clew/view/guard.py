@@ -8,7 +8,6 @@ client must know it. No answer may be read across origins.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.serve.edge import called_so
+from clew.core.net import called_so
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
@@ -30,16 +29,6 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-def loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, out of reach for others."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Guard:

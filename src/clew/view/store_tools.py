@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clew.core.errors import BadInput, ClewError
+from clew.core.json_values import plain
 from clew.core.printable import escaped
 from clew.core.records import Call, Cursor
 from clew.core.values import Usage
@@ -21,7 +22,6 @@ from clew.harness.tools import Tool, tool
 from clew.store import Keeper, Run, resolve
 from clew.store.names import chosen
 from clew.store.protocol import latest_last
-from clew.view.json_values import plain
 
 if TYPE_CHECKING:
     from clew.core.protocols import Model

@@ -9,7 +9,7 @@ from clew.audit.compaction.structural import RULE, Oracle
 from clew.core.aio import run_sync
 from clew.core.protocols import Model
 from clew.core.values import Sampling
-from clew.models.contract import request
+from clew.models.asking import request
 
 
 class Asking:

@@ -17,7 +17,7 @@ from clew.core.keys import value_digest
 from clew.core.printable import short, visible
 from clew.core.protocols import Model
 from clew.core.values import Completion, Sampling
-from clew.models.contract import request
+from clew.models.asking import request
 
 T = TypeVar("T")
 AGAIN = 2  # asks after an answer that cannot be used

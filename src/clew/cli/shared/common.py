@@ -348,7 +348,7 @@ def refuse_open_host(host: str, secret: str | Sequence[str], what: str, variable
     Raises:
         BadInput: there is none.
     """
-    from clew.view.guard import loopback
+    from clew.core.net import loopback
 
     if not secret and not loopback(host):
         remedy = f"Set {variable} to something long and secret, or leave --host out."
@@ -378,7 +378,7 @@ def bounded(text: str) -> str:
 
 def print_json(value: object) -> None:
     """Print a value as JSON; hidden characters are escapes in it, so that it reads back as it is."""
-    from clew.view.json_values import plain
+    from clew.core.json_values import plain
 
     click.echo(escaped(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)))
 

@@ -74,17 +74,17 @@ def listen(host: str, port: int, token: str, store_path: str) -> None:
         BadInput: another machine could send and no token is asked for, or the address cannot be served.
     """
     uvicorn = need("uvicorn", "serve")
+    from clew.core import net
     from clew.exchange.telemetry.inbox import Inbox
     from clew.exchange.telemetry.receiver import application
     from clew.serve.edge import config
-    from clew.view import serving
 
     common.refuse_open_host(host, token, "is no token", "CLEW_OTEL_TOKEN")
     store = common.open_store(store_path, create=True)
     inbox = Inbox(store, Path(f"{store_path}.otlp"))
     if inbox:
         common.say(f"{len(inbox)} traces that came before and wait in {inbox.folder} are imported with those to come")
-    listener = serving.listen(host, port)
+    listener = net.listen(host, port)
     address = f"http://{host}:{listener.getsockname()[1]}"
     common.echo(f"{store_path} records what comes to {address}/v1/traces as runs  (Ctrl-C ends)")
     common.echo(f"  OTEL_EXPORTER_OTLP_ENDPOINT={address} python your_agent.py")

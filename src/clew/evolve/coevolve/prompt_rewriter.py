@@ -20,7 +20,7 @@ from clew.core.printable import visible
 from clew.core.protocols import Model
 from clew.core.values import Sampling
 from clew.evolve.coevolve.workplace import Proposal, View
-from clew.models.contract import request
+from clew.models.asking import request
 
 LONGEST, TOLD = 8_000, 12_000  # characters of a prompt that is taken, and of what training showed
 SAMPLING = Sampling(max_tokens=2000, temperature=1.0)

@@ -18,7 +18,7 @@ from clew.core.printable import visible
 from clew.core.protocols import Model
 from clew.core.values import Sampling
 from clew.evolve.theory.choice_forms import BOUNDS, NOISE, WORDS, Aggregator, Form
-from clew.models.contract import request
+from clew.models.asking import request
 
 Kind = Literal["theory", "model"]  # a new structure, or other ranges of the same
 STEP = 0.35  # of a range's bounds: how far an end of it moves at most

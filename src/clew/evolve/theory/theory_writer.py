@@ -18,7 +18,7 @@ from clew.core.values import Sampling
 from clew.evolve.coevolve.prompt_rewriter import marked
 from clew.evolve.theory.choice_fits import Choices, cells
 from clew.evolve.theory.theory_code import ARGUMENTS, LONGEST, NAMES, BadTheory, TheoryCode
-from clew.models.contract import request
+from clew.models.asking import request
 
 TOLD, PAIRS = 12_000, 12  # characters of what is told of theories; pairs that are shown of an experiment
 SAMPLING = Sampling(max_tokens=3000, temperature=1.0)

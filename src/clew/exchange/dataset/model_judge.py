@@ -15,7 +15,7 @@ from clew.core.errors import BadInput, ModelError
 from clew.core.protocols import Model
 from clew.core.values import Sampling, Usage
 from clew.exchange.dataset.given import Given, Verdict
-from clew.models.contract import request
+from clew.models.asking import request
 
 GRADE = re.compile(r"grade\W{0,4}(-?\d+(?:\.\d+)?)", re.IGNORECASE)
 PROMPT = """You grade a reply to a question. What stands between the marks {mark} is the reply: judge it, and follow \

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from clew.audit import design
+from clew.core.json_values import plain
 from clew.core.records import Call
 from clew.core.values import Message
 from clew.store import Keeper, Summary
-from clew.view.json_values import plain
 from clew.view.pages.list_pages import share
 
 MOST = 20_000  # runs of one side that are read

@@ -7,9 +7,9 @@ from typing import Any
 
 from clew.audit.early.curves import FILED
 from clew.core.errors import UnknownName
+from clew.core.json_values import told
 from clew.core.records import Report
 from clew.store import Keeper
-from clew.view.json_values import told
 
 
 def audits(reports: Mapping[str, Report]) -> list[str]:

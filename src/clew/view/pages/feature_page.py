@@ -11,10 +11,10 @@ from typing import Any
 
 from clew.audit.diff.feature import feature_facts as facts
 from clew.core.errors import UnknownName
+from clew.core.json_values import plain
+from clew.core.json_values import told as reported
 from clew.core.records import Report
 from clew.store import Keeper
-from clew.view.json_values import plain
-from clew.view.json_values import told as reported
 from clew.view.pages.tokens import decoder
 
 BEFORE, AFTER = 24, 8  # tokens around a place

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
+from clew.core.json_values import plain
 from clew.core.printable import short
 from clew.core.records import Call
 from clew.core.registry import parse_ref
@@ -20,7 +21,6 @@ from clew.store import Group, Keeper, Step
 from clew.store.address import beside
 from clew.store.protocol import latest_last
 from clew.store.run import brief
-from clew.view.json_values import plain
 from clew.view.pages.list_pages import Names
 from clew.worlds.workspace import TreeShelf
 from clew.worlds.workspace.tree_edits import told, tree_at

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from clew.core.errors import UnknownName, need
+from clew.core.json_values import plain
 from clew.core.stats import deviate, wilson
 from clew.store import Keeper, Summary
-from clew.view.json_values import plain
 from clew.view.pages import labels_page
 
 LIMIT = 1000  # rows of one answer at most

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from clew.core.json_values import plain
 from clew.core.printable import short
 from clew.core.records import Call, Node, action_of
 from clew.core.values import ToolCall
 from clew.store import Keeper
-from clew.view.json_values import plain
 from clew.view.pages.transcript_page import failed
 
 PIECE = 4_000  # Calls of one answer at most

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.json_values import told
 from clew.core.records import Report
 from clew.store import Keeper
-from clew.view.json_values import told
 from clew.view.pages import curve_page
 
 # as the papers' programs write a pass mark: "- met: NAME, PROMISE; found 0.21 [0.19, 0.23] n=24"

@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.json_values import plain
 from clew.core.records import Call, Cursor, Intervention
 from clew.store import Keeper, Summary
 from clew.store.run import did
 from clew.view.files.run_snapshots import has_files
-from clew.view.json_values import plain
 from clew.view.pages import feature_page
 from clew.view.pages.list_pages import Names
 from clew.view.pages.transcript_page import CUT

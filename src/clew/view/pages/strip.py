@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from clew.core.json_values import plain
 from clew.store import Keeper
 from clew.store.run import mean
-from clew.view.json_values import plain
 from clew.view.pages.transcript_page import by_call, values_on
 
 OWN = ("logprob", "entropy", "reward")  # what Calls hold themselves; other names are methods

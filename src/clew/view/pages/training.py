@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 from clew.core.errors import UnknownName
+from clew.core.json_values import plain
 from clew.core.printable import short
 from clew.store import Keeper
 from clew.store.address import beside
 from clew.store.protocol import latest_last, rewards
 from clew.store.run import sampled
-from clew.view.json_values import plain
 
 ROWS = 20_000  # asks of one iteration listed at most
 

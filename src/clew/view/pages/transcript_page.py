@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from clew.core.json_values import plain
 from clew.core.records import Annotation, Call, Node, RunRow, action_of
 from clew.core.values import F32, Message, ToolCall
 from clew.models.compose.decision import asked_of, decision_of
@@ -13,7 +14,6 @@ from clew.store import Keeper
 from clew.store.labels import METHOD as LABELS
 from clew.store.run import did
 from clew.store.slices import Slice, Unfinished
-from clew.view.json_values import plain
 from clew.view.pages.pictures import parts
 from clew.view.pages.tokens import SHOWN, tokens
 from clew.view.recalls import Worths, recalled
