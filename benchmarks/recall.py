@@ -23,7 +23,7 @@ from clew.harness.memory.item_kinds import content
 from clew.harness.memory.meaning import Meant
 from clew.harness.memory.recalling import Memories, asked_of
 from clew.store import MemoryStore
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 
 WORDS, LENGTH, ASKED, BAR = 20_000, 25, 8, 10.0
 

@@ -34,7 +34,7 @@ from clew.harness.memory.meaning import ask_query, nearest
 from clew.harness.memory.recalling import MOST, Memories, asked_of
 from clew.models.remote.embedder import Embedder, embedder_of
 from clew.store import MemoryStore
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"

@@ -14,7 +14,7 @@ from clew.audit.craft.query_shapes import WORDS, shape, shapes
 from clew.audit.craft.thresholds import NEVER, measured, recurrence
 from clew.core.errors import BadInput
 from clew.harness.memory import Item
-from clew.store.items.fold import Given
+from clew.harness.memory.fold import Given
 
 
 def plan(*queries: str, id: str = "p", state: str = "active") -> Item:

@@ -15,7 +15,7 @@ from clew.core.records import Report
 from clew.harness.memory import Memory
 from clew.store import MemoryStore
 from clew.store.contract import Script
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 from tests.audit.reflected import played
 
 

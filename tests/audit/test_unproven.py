@@ -8,9 +8,9 @@ from clew.audit.lessons.likeness import contradictions, copies, relative
 from clew.audit.worth.unproven import junk, lists
 from clew.core.records import Annotation
 from clew.harness.memory import Item, Memory
+from clew.harness.memory.fold import Given
 from clew.store.contract.script import Script
-from clew.store.items.entry import entry
-from clew.store.items.fold import Given
+from clew.store.entries import entry
 from clew.store.memory import MemoryStore
 from tests.audit.said_pairs import CONTRARY, LATER_CONTRARY, LATER_TWO, SAME, TWO
 

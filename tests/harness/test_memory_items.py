@@ -16,7 +16,7 @@ from clew.harness.memory.recalled import Recalled, Shown, recorded
 from clew.harness.memory.telling import told
 from clew.store import Keeper, open_store
 from clew.store.contract import Script
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 
 PIT = {"trigger": "a page is full", "mistake": "stop", "consequence": "half the rows", "fix": "ask for the next page"}
 SECRET = "the safe opens with 4711, which nobody may ever read again"

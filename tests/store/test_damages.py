@@ -17,8 +17,7 @@ from clew.core.records import Annotation, GroupRow, Report
 from clew.core.values import Attempt, Inner
 from clew.store import Run
 from clew.store.contract.script import PICTURE, Script, fork_at
-from clew.store.items.entry import entry
-from clew.store.items.vector import Vector
+from clew.store.entries import Vector, entry
 from clew.store.sqlite import SQLiteStore
 
 EDITS = 520

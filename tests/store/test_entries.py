@@ -11,17 +11,16 @@ import sys
 import time
 from pathlib import Path
 
+from clew.harness.memory.fold import Kept, fold
 from clew.store import MemoryStore
-from clew.store.items.entry import entry
-from clew.store.items.fold import Kept, fold
-from clew.store.items.vector import Vector
+from clew.store.entries import Vector, entry
 from clew.store.sqlite import SQLiteStore
 
 KILLS = int(os.environ.get("CLEW_KILLS", "2"))
 SECRET = "hunter2-is-the-word-nobody-may-read-again"
 WRITER = """
 import sys
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 from clew.store.sqlite import SQLiteStore
 store, name = SQLiteStore(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)

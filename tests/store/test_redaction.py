@@ -17,7 +17,7 @@ from clew.harness import Runner
 from clew.models.fakes import Scripted
 from clew.store import MemoryStore, Run
 from clew.store.contract.script import SETUP, Script, fork_at
-from clew.store.items.entry import entry
+from clew.store.entries import entry
 from clew.store.sqlite import SQLiteStore
 
 SECRET = 'Zebra "77" \u00e9'  # quotes and a letter with an accent: JSON has several spellings of it

@@ -16,7 +16,7 @@ from clew.core.errors import StoreError, UnknownName
 from clew.core.keys import blob_key
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow
 from clew.store.base import Keeper
-from clew.store.items.entry_list import EntryList
+from clew.store.entry_list import EntryList
 from clew.store.names import check_name, new_id
 from clew.store.owners import held
 from clew.store.protocol import (

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from clew.core.errors import BadInput, check_choice
 from clew.core.reading import Store
 from clew.core.records import Annotation, Call, Fault, GroupRow, Node, Report, RunRow, ValuedKind
-from clew.store.items.entry import Entry, Numbered
-from clew.store.items.vector import Vector
+from clew.store.entries import Entry, Numbered, Vector
 
 Place = tuple[str, str, int, bytes, str, str, str, str]  # key of an annotation
 # long base64, as of an image in ``extra``: redaction looks for it, SQLite keeps its bytes apart, once

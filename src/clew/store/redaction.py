@@ -22,8 +22,8 @@ from clew.core.legality import issue_key
 from clew.core.records import Annotation, Call, Cursor, Node, Report, RunRow, action_text
 from clew.core.values import GONE, REDACTED, Message, Sampling, ToolCall
 from clew.store import labels
+from clew.store.entries import Entry, entry_key
 from clew.store.groups import family_of
-from clew.store.items.entry import Entry, entry_key
 from clew.store.names import resolve
 from clew.store.protocol import PACKED, Burial, Place, Tables, place
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 from clew.core.errors import LeaseHeld, StoreError, UnknownName
 from clew.core.records import Annotation, Cursor, RunRow
 from clew.store import labels
-from clew.store.items.fold import sources
-from clew.store.items.union import take_entries
+from clew.store.entries import sources, take_entries
 from clew.store.names import some
 from clew.store.protocol import Burial, Tables, place
 from clew.store.redaction import Withheld, own_calls, tree_of, withheld

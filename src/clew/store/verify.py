@@ -20,7 +20,7 @@ from clew.core.legality import RULES, call_key, issue_key, lineage_faults, node_
 from clew.core.printable import short
 from clew.core.records import Annotation, Call, Fault, Node, RunRow
 from clew.core.values import REDACTED
-from clew.store.items.fold import altered
+from clew.store.entries import altered
 from clew.store.protocol import Tables
 from clew.store.redaction import leftovers
 

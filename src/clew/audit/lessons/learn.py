@@ -30,7 +30,7 @@ from clew.harness.memory.item_kinds import (
 )
 from clew.harness.memory.recalling import Memories, asked_of
 from clew.store import Run
-from clew.store.items.entry import Entry, entry
+from clew.store.entries import Entry, entry
 from clew.store.names import new_id
 from clew.store.owners import owner_name
 

@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple, get_args
 
 from clew.core.records import Call, Report
 from clew.store.base import Keeper
-from clew.store.items.entry import Entry, entry
-from clew.store.items.fold import content_of
+from clew.store.entries import Entry, content_of, entry
 from clew.store.names import new_id
 from clew.store.run import sampled
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.records import Cursor
+from clew.harness.memory.fold import fold
 from clew.harness.memory.item_kinds import Item, content, item_of
 from clew.store.base import Keeper
-from clew.store.items.entry import NAME, Entry, entry
-from clew.store.items.fold import fold
+from clew.store.entries import NAME, Entry, entry
 from clew.store.names import check_name, new_id, resolve, some
 
 

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from clew.core.errors import BadInput
 from clew.core.records import Cursor
-from clew.store.items.fold import Given, Kept
+from clew.harness.memory.fold import Given, Kept
 
 Kind = Literal["plan", "fact", "pitfall", "tool"]
 State = Literal["active", "superseded", "promoted", "retired"]

@@ -16,7 +16,7 @@ from clew.core.errors import BadInput, BadRecord
 from clew.core.keys import digest, encode
 from clew.harness.memory.book import Memory
 from clew.harness.memory.item_kinds import Item, content
-from clew.store.items.entry import ENTRY, NAME, Entry, entry
+from clew.store.entries import ENTRY, NAME, Entry, entry
 
 SCHEMA = "clew.memory.1"
 LINE = 100_000  # characters

@@ -18,7 +18,7 @@ from clew.core.errors import BadInput, ContextOverflow, Refused
 from clew.core.keys import digest, encode
 from clew.core.values import F32
 from clew.store.base import Keeper
-from clew.store.items.vector import Vector
+from clew.store.entries import Vector
 
 LOT = 64  # texts of one request
 LONG, SHORT = 4000, 1000  # characters of a text that are embedded, and of one that is refused so

@@ -20,6 +20,7 @@ from clew.core.errors import BadInput, ClewError, ModelError, UnknownName
 from clew.core.printable import short
 from clew.core.records import Call, RunRow
 from clew.core.values import F32, ToolSpec
+from clew.harness.memory.fold import ENDS, fold
 from clew.harness.memory.fork_view import BOTH, WORDS, Found, asked_before, view_of
 from clew.harness.memory.item_kinds import KINDS, Item, check_scope, item_of
 from clew.harness.memory.meaning import LONG, LOT, Embeds, Meaning, Meant, ask_query, ask_texts, nearest
@@ -28,8 +29,7 @@ from clew.harness.memory.recalled import Shown
 from clew.harness.memory.tool_code import Code
 from clew.harness.memory.tool_shelf import ToolShelf
 from clew.store.base import Keeper
-from clew.store.items.entry import Entry, entry
-from clew.store.items.fold import ENDS, fold
+from clew.store.entries import Entry, entry
 
 MOST = 100  # items of one recall
 QUERY = 2000  # characters of a query in the ledger

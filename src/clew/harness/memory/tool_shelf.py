@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from clew.core.errors import BadInput, UnknownName
 from clew.core.values import ToolSpec
+from clew.harness.memory.fold import fold
 from clew.harness.memory.item_kinds import Item, item_of
 from clew.harness.memory.tool_code import Code, schema_hash
 from clew.store.base import Keeper
-from clew.store.items.entry import Entry
-from clew.store.items.fold import fold
+from clew.store.entries import Entry
 
 DEEPEST = 16  # tools that a tool is made of
 

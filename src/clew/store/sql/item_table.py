@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
-from clew.store.items.vector import Vector, check_vectors
+from clew.store.entries import Entry, Numbered, Vector, check_entries, check_vectors, tombstone
 from clew.store.sql.dialect import Connection, replacing
 from clew.store.sql.row_codec import ours, readable
 from clew.store.sql.run_tables import Records

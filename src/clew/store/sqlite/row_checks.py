@@ -14,7 +14,7 @@ from typing import Any
 from clew.core.errors import BadInput
 from clew.core.printable import short
 from clew.core.records import Cursor, Fault
-from clew.store.items.entry import WHATS
+from clew.store.entries import WHATS
 from clew.store.sql.row_codec import BITS, KINDS, TARGETS
 
 Holds = Callable[[object], bool]

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from clew.store.items.entry import Entry, Numbered, check_entries, tombstone
-from clew.store.items.vector import Vector, check_vectors
+from clew.store.entries import Entry, Numbered, Vector, check_entries, check_vectors, tombstone
 
 
 class EntryList:

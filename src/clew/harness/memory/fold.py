@@ -6,11 +6,10 @@ stores that hold the same entries hold the same items.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from clew.store.items.entry import Entry, Numbered, entry_key
+from clew.store.entries import Entry, content_of
 
 ENDS = {"supersede": "superseded", "retire": "retired"}
 
@@ -34,21 +33,6 @@ class Kept(NamedTuple):
     why: str
     replaced_by: str  # id of the item that took its place
     given: tuple[Given, ...]  # each place once, oldest first
-
-
-class Lists(Protocol):
-    """A store, as far as entries go."""
-
-    def entries(self, memory: str | None = None, since: int = 0) -> list[Numbered]: ...
-
-
-def content_of(one: Entry) -> Mapping[str, object]:
-    """The body of an entry; empty where somebody wrote none that is a JSON object."""
-    try:
-        body = json.loads(one.body)
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}
 
 
 def fold(entries: Iterable[Entry]) -> dict[str, Kept]:
@@ -80,22 +64,3 @@ def _item(lines: list[Entry]) -> Kept | None:
             given.setdefault(place, Given(place, str(body.get("query", "")), one.at))
     ids = (added.item, added.memory, added.at)
     return Kept(*ids, content_of(added), state, str(told.get("why", "")), str(told.get("by", "")), (*given.values(),))
-
-
-def sources(store: Lists) -> set[str]:
-    """Runs that the provenance of an item names: they are kept as long as the item is."""
-    found: set[str] = set()
-    for _, one in store.entries():
-        cursors = content_of(one).get("provenance") if one.what == "add" else None
-        if isinstance(cursors, list):
-            found |= {str(cursor).partition("@")[0] for cursor in cursors}
-    return found
-
-
-def altered(store: Lists) -> list[tuple[str, str]]:
-    """Entries that are not what their keys say: (memory/item, what is wrong)."""
-    return [
-        (f"{one.memory}/{one.item}", f"an entry ({one.what}) of a memory that is not what its key says")
-        for _, one in store.entries()
-        if one.key != entry_key(*one[1:])
-    ]
