@@ -145,9 +145,9 @@ def upstream(of: Agent) -> Iterator[tuple[str, Scripted]]:
     """An endpoint in this process that speaks all dialects, and the model behind it, which counts its calls."""
     import uvicorn
 
+    from clew.core.net import listen
     from clew.serve.gateway.proxy import Gateway
     from clew.store import open_store
-    from clew.view.serving import listen
 
     model, listener = Scripted({"": says(of)}), listen("127.0.0.1", 0)
     it = Gateway(open_store(":memory:"), lambda dialect, name, extra: model)

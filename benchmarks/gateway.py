@@ -54,10 +54,10 @@ def gateway(upstream: str, store: str, port: Any, cpu: Any) -> None:
 
     import uvicorn
 
+    from clew.core.net import listen
     from clew.models.remote import Remote
     from clew.serve.gateway.proxy import Gateway
     from clew.store import open_store
-    from clew.view.serving import listen
 
     listener = listen("127.0.0.1", 0)
     it = Gateway(open_store(store), lambda dialect, name, extra: Remote(upstream, name, dialect=dialect, extra=extra))
