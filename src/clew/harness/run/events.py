@@ -113,6 +113,7 @@ class Timers:
 
     def __init__(self, bring: Callable[[Callable[[], object], float], None], row: RunRow, holds: bool) -> None:
         self.now, self.fired, self._holds = 0.0, 0, holds  # now: seconds of the run; fired: how many timers
+        self.jobs = 0  # what the agent has under way in threads
         self._run, self._began = "", 0.0  # whose moments are counted, and when its clock would have shown 0
         self._row, self._place = row, Cursor.parse(row.parent).seq if row.parent else -1
         self._shared = row.lineage[-1].stop if row.lineage else 0
@@ -125,6 +126,14 @@ class Timers:
     def hold(self) -> None:
         """Take charge of the timers that this task, and the tasks it starts, set from now on."""
         _mine.set(self)
+
+    def await_job(self, job: asyncio.Future[Any]) -> None:
+        """The agent computes in a thread: it is busy until that has ended, or is wanted no more."""
+        self.jobs += 1
+        job.add_done_callback(self._job_ended, context=Context())
+
+    def _job_ended(self, _: asyncio.Future[Any]) -> None:
+        self.jobs -= 1
 
     def take(self, delay: float, call: Callable[..., object], args: tuple[Any, ...], context: Context) -> Timer:
         due = round(self._clock() + max(0.0, delay), 6)  # what rounds otherwise elsewhere is no other moment
@@ -173,6 +182,8 @@ class Timers:
     @property
     def wait(self) -> float:
         """Seconds until the timer that is due first, as its task counts them; 0 where none is held."""
+        while self._held and self._held[0][2].cancelled():
+            heapq.heappop(self._held)
         return max(0.0, self._held[0][0] - self.now) if self._held else 0.0
 
     def fire(self) -> bool:
@@ -238,14 +249,14 @@ def _contained() -> Iterator[None]:
 
 
 def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """Let the loop ask, at each timer that is set and where its clock is read, whether the task that does so is an
-    agent's, and contain the tasks that one begins. Gives its clock as all others read it."""
+    """Let the loop ask whether the task that sets a timer, reads its clock or gives work to a thread is an agent's, and
+    contain the tasks that one begins. Gives its clock as all others read it."""
     own: Any = loop
     if not isinstance(loop, asyncio.BaseEventLoop):
         return loop.time  # a loop that is not Python's own keeps its timers to itself
     if hasattr(own, "_clew_clock"):
         return cast(Callable[[], float], own._clew_clock)
-    at, clock = loop.call_at, loop.time
+    at, clock, to_thread = loop.call_at, loop.time, loop.run_in_executor
 
     def time() -> float:
         mine = _mine.get()
@@ -263,6 +274,12 @@ def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
             return at(clock() + delay, callback, *args, context=context)
         return mine.take(delay, callback, args, context or copy_context())
 
+    def run_in_executor(executor: Any, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        job, mine = to_thread(executor, work, *arguments), _mine.get()
+        if mine is not None:
+            mine.await_job(job)
+        return job
+
     make = loop.get_task_factory()
 
     def task_of(loop: asyncio.AbstractEventLoop, work: Work, **how: Any) -> asyncio.Future[Any]:
@@ -274,4 +291,5 @@ def _listen(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
     loop.set_task_factory(task_of)
     own.call_at, own.call_later, own.time, own._clew_clock = call_at, call_later, time, clock
+    own.run_in_executor = run_in_executor
     return clock

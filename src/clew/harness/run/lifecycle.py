@@ -118,7 +118,8 @@ def _last(error: str) -> str:
 
 async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -> StopReason | None:
     """While the record is followed, see that it goes on. An idle agent waits for a timer of its own, or to be
-    cancelled as it was; one that waits for neither has diverged.
+    cancelled as it was; one that waits for neither has diverged. An agent that computes in a thread is not idle: that
+    takes as long as it takes, and meanwhile its timers run by the wall clock, as when the run was made.
 
     Gives what ``in_time`` gives, of a run whose time was over while its agent waited for something else than effects.
 
@@ -127,27 +128,30 @@ async def watch(work: asyncio.Future[tuple[StopReason, str]], state: RunState) -
     """
     tape, timers = state.tape, state.timers
     assert tape is not None
-    idle, since, last = 0, time.monotonic(), (-1, -1, -1)
+    idle, since, last = 0, time.monotonic(), (-1, -1, -1, -1)
     while not work.done() and (state.behind or state.replay):
-        now = (state.seq, tape.position, timers.fired)
-        if now != last:
-            idle, since, last = 0, time.monotonic(), now
         idle += 1
         await asyncio.sleep(0 if idle < PASSES else 0.005)
         if state.lost is not None:
             raise state.lost
+        now = (state.seq, tape.position, timers.fired, timers.jobs)
+        if now != last:
+            idle, since, last = 0, time.monotonic(), now
         quiet = time.monotonic() - since if idle > PASSES else 0.0
         if quiet > PAUSE and tape.outlasted(state.seq):
             return await stop(work, state)
         given_up = tape.pending and tape.order[tape.position].error == GIVEN_UP
-        if quiet > min(PAUSE if given_up else 10 * PAUSE, timers.wait) and timers.fire():
+        busy = timers.jobs > 0
+        if quiet > (timers.wait if busy else min(PAUSE if given_up else 10 * PAUSE, timers.wait)) and timers.fire():
             continue
-        if quiet > PAUSE and state.cut:  # as versions recorded it that did not tell where an effect was given up
+        if quiet > PAUSE and state.cut and not busy:  # of versions that did not tell where an effect was given up
             state.cut.pop().drop()
             continue
-        if given_up and state.row.id not in state.dispatch.unwanted and quiet > (PAUSE if tape.cancelled else PATIENCE):
-            state.dispatch.end(state.row.id)
-        elif quiet > PATIENCE:
+        cancelled = tape.cancelled and not (busy and timers.wait)
+        if given_up and state.row.id not in state.dispatch.unwanted and quiet > (PAUSE if cancelled else PATIENCE):
+            if cancelled or not busy:
+                state.dispatch.end(state.row.id)
+        elif quiet > PATIENCE and not busy:
             raise _stuck(state, tape)
     return None
 
