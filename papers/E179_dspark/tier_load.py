@@ -6,7 +6,7 @@ from typing import Any
 
 from clew.models.engine.speculation.costs import Costs
 from clew.models.engine.speculation.lengths import Algorithm1, Fixed, Scheduler, Threshold
-from clew.serve.load.simulate import Traffic, closed, poisson
+from papers.E179_dspark.simulate import Traffic, closed, poisson
 from papers.E179_dspark.tables import table
 from papers.E179_dspark.toy import Anticipating
 from papers.experiment import Line, each, grid

@@ -95,6 +95,7 @@ def test_the_same_line_again_repeats_no_work(model: Path, prompts: Path, tmp_pat
     written, stamp = kept.read_text(), kept.stat().st_mtime_ns
     told = json.loads(first.stdout[first.stdout.index("{") :])
     assert set(told["accepted"]) >= {"all"}
+    assert all(1 <= one["low"] <= one["length"] <= one["high"] for one in told["accepted"].values())
     assert told["steps"] == 12
     again = clew(*line)
     assert again.exit_code == 2

@@ -90,7 +90,6 @@ LINES: dict[str, list[str]] = {
     "store mcp": ["clew store mcp {store} < /dev/null"],
     "memory mcp": ["clew memory mcp shop {store} < /dev/null"],
     "serve": ["clew serve echo --port 0"],
-    "bench": ["clew bench echo --users 1 --seconds 1 --max-tokens 4"],
     "draft train": ['clew draft train "tiny one" --data world=household --steps 2 --batch 2 {store}'],
     "draft calibrate": [
         'clew draft train "tiny one" --data world=household --steps 2 --batch 2 --out drafter {store} && '

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from click.testing import CliRunner
@@ -124,7 +121,6 @@ def test_the_output_is_the_same(old, new, lab, tmp_path, monkeypatch):
         ("train --name t --loss dpo --store maze.db", "tune --name t --loss dpo --store maze.db", "RUNS"),
         ("train --name t --loss dpo --data x --draft lookup", "tune x --name t --loss dpo --draft lookup", "--draft"),
         ("grade --policy one", "audit grade --policy one", "--reference"),
-        ("bench serve", "bench", "MODEL"),
     ],
 )
 def test_what_is_refused_is_refused_alike(old, new, why, lab, monkeypatch):
@@ -144,32 +140,6 @@ def test_an_altered_store_fails_the_check_alike(lab, tmp_path, monkeypatch):
         say(tmp_path, [*words, "--store", "s.db"], monkeypatch, code=1) for words in (["verify"], ["store", "verify"])
     ]
     assert both[0] == both[1]
-
-
-class Speaker(BaseHTTPRequestHandler):
-    """An endpoint that answers three words at once."""
-
-    def log_message(self, *_):
-        pass
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(200)
-        self.end_headers()
-        said = [{"choices": [{"delta": {"content": word}}]} for word in "abc"]
-        for event in [*map(json.dumps, [*said, {"choices": [], "usage": {"completion_tokens": 3}}]), "[DONE]"]:
-            self.wfile.write(f"data: {event}\n\n".encode())
-
-
-def test_bench_serve_finds_what_bench_measured(tmp_path, monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Speaker)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    line = [f"http://127.0.0.1:{server.server_port}/v1", "--users=1", "--seconds=0.3", "--name=it", "--json"]
-    first = say(tmp_path, ["bench", *line], monkeypatch)[0]
-    assert json.loads(first)[0]["throughput"]["estimate"] > 0
-    server.shutdown()
-    server.server_close()
-    assert say(tmp_path, ["bench", "serve", *line], monkeypatch)[0] == first
 
 
 def test_old_spellings_are_not_listed():

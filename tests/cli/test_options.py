@@ -39,14 +39,14 @@ SHORTEST: dict[str, str] = {
     "store redact": "abc@1", "memory list": "m", "memory show": "m i", "memory edit": "m i", "memory retire": "m i",
     "memory add": "m --kind fact --text x --by ann", "memory delete": "m i", "memory export": "m f",
     "memory import": "m kernel.c", "memory learn": f"m --reflector {MODEL}", "memory craft": f"m --codifier {MODEL}",
-    "memory audit": "m", "memory embed": "m e", "memory mcp": "m", "serve": "echo", "bench": "echo",
+    "memory audit": "m", "memory embed": "m e", "memory mcp": "m", "serve": "echo",
     "draft calibrate": "m d --data world=x", "draft train": "m --data world=x", "checkout": "abc", "repairs": ".",
     "diagnose calibrate": "shop", "diagnose report": "shop --report bug.txt", "gate": "m.py --critic c --oracle o",
     "kernels tune": "dot", "kernels explain": "kernel.c",
 }  # fmt: skip
 """The arguments that a verb needs; nothing where it needs none."""
 WORDS: dict[str, str] = {
-    "--prefix-ids": "17,4", "--say": "0=x", "--reply-json": '{"content": "x"}', "--simulate": "4,8",
+    "--prefix-ids": "17,4", "--say": "0=x", "--reply-json": '{"content": "x"}',
     "--also": "small=w", "--users": "1,2", "--rate": "1,2", "--betas": "0.5,0.8", "--clip": "0.3", "--lr": "0.007",
     "--fork": "abc@3", "--command": "prog", "--rollouts": "tree", "--model": MODEL, "--doses": "1,2",
     "--rule": "2/4", "--temperatures": "0.1,0.2", "--ray": "auto", "--noise": "0.4", "--people": "wadd",

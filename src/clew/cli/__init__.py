@@ -32,7 +32,7 @@ SECTIONS = {
     "Look at runs": ("view", "log", "show", "diff", "label", "export"),
     "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),
     "Keep runs": ("store", "memory"),
-    "Serve models": ("serve", "bench", "draft"),
+    "Serve models": ("serve", "draft"),
     "Work on code": ("checkout", "repairs", "diagnose", "gate", "kernels"),
 }
 VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
@@ -48,7 +48,6 @@ LATER = {
     "evolve",
     "reproduce",
     "serve",
-    "bench",
     "memory",
     "draft",
     *SECTIONS["Work on code"],

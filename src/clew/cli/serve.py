@@ -45,7 +45,6 @@ POSITIVE = click.IntRange(1)
 @option("--draft-temperature", default=1.0, only_with="--draft", help="temperature of the calibration to use.")
 @option("--lengths", default="auto", only_with="--draft", help=LENGTHS_HELP)
 @option("--profile", is_flag=True, help="Only measure how long model and drafter take on this machine.")
-@option("--simulate", metavar="USERS", help="Only forecast the speed for these numbers of users, as in 1,8,64.")
 @option("--weight-updates", metavar="FOLDER", type=FOLDER, help=UPDATES_HELP)
 @option("--record", metavar="STORE", help="Record what is served as runs in this store.")
 @common.host_option
@@ -95,14 +94,12 @@ def command(ref: str, **options: Any) -> None:
     model = load(ref, options)
     if options["profile"]:
         speculation.profile(model, ref, options)
-    elif options["simulate"]:
-        speculation.simulate(model, ref, options)
     else:
         listen_and_serve(model, ref, names, refs, keys, options)
 
 
 def _refuse_unserved(options: Mapping[str, Any]) -> None:
-    """Refuse what is of serving in a line that only measures or forecasts.
+    """Refuse what is of serving in a line that only measures.
 
     Raises:
         BadInput: the line says such an option.
@@ -110,8 +107,6 @@ def _refuse_unserved(options: Mapping[str, Any]) -> None:
     measured = "draft draft_temperature model_options template context dtype device cache_gb threads max_rows"
     if options["profile"]:
         common.refuse_others("--profile, which serves nothing", ("profile", *measured.split()), only=True)
-    elif options["simulate"]:
-        common.refuse_others("--simulate, which serves nothing", ("simulate", *measured.split()), only=True)
 
 
 def listen_and_serve(

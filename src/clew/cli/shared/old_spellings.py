@@ -11,7 +11,6 @@ OLD = {
     **{verb: f"audit {verb}" for verb in ("cliffs", "coverage", "grade")},
     **{verb: f"store {verb}" for verb in ("tag", "merge", "verify", "redact", "gc")},
     "distil": "export --sft",
-    "bench serve": "bench",
     "train --loss": "tune",
 }
 PREFERENCES = ("dpo", "cliff-dpo")
@@ -22,8 +21,6 @@ def today(args: Sequence[str]) -> list[str]:
     first, *rest = args
     if first in OLD:
         return [*OLD[first].split(), *rest]
-    if first == "bench" and rest[:1] == ["serve"]:
-        return [first, *rest[1:]]
     if first == "train" and _preference(rest):
         return ["tune", *_tune(rest)]
     return [*args]

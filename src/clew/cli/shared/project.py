@@ -30,7 +30,7 @@ PROJECT = "clew.project"  # what click's context calls the project in force
 COLLECTING = ("run", "train", "tune", "eval")
 """The verbs whose options may stand at the top of the file."""
 ONLY_STORE = (
-    "quickstart", "worlds", "gateway", "import", "fork", "resume", "label", "serve", "bench", "draft", "diagnose",
+    "quickstart", "worlds", "gateway", "import", "fork", "resume", "label", "serve", "draft", "diagnose",
     "gate", "kernels",
 )  # fmt: skip
 """Verbs that go on from a record, or for which these words mean something else: the top gives them the store alone."""

@@ -116,30 +116,3 @@ def profile(model: Local, ref: str, options: Mapping[str, Any]) -> None:
     for size, seconds in zip(costs.sizes, costs.verify, strict=True):
         common.echo(f"{size:6d} tokens verified in {1e3 * seconds:8.2f} ms")
     common.echo(f"kept in {path}")
-
-
-def simulate(model: Local, ref: str, options: Mapping[str, Any]) -> None:
-    """Forecast the server's speed for these numbers of users, from the costs measured here."""
-    from clew.models.engine.speculation.costs import Costs
-    from clew.serve.load.simulate import POLICIES, simulate
-
-    it = of(model, ref, options)
-    users = common.number_list(options["simulate"], "--simulate", int, above=0)
-    costs = Costs.load(it.folder, model.digest(), it.digest, str(next(model.module.parameters()).device))
-    policies = POLICIES if it.drafter is not None else ("none",)
-    with common.bar("simulated", len(users) * len(policies) * 5) as move:
-        found = simulate(costs, users, policies=policies, advance=lambda: move(advance=1))
-    head = f"{'users':>6} {'lengths':22} {'tokens/s':>10} {'per user':>10} {'verified':>9}"
-    common.echo(f"{head}  (means of 5 seeds, min to max)")
-    if it.drafter is not None:
-        common.echo("(acceptance as in arXiv 2607.05147, table 1; `clew bench` measures yours)")
-    for many in users:
-        for name in policies:
-            rows = [load for load in found if (load.at, load.policy) == (many, name)]
-            rate, low, high = _spread([load.throughput for load in rows])
-            speed, verified = (_spread([getattr(load, k) for load in rows])[0] for k in ("speed", "verified"))
-            common.echo(f"{many:6d} {name:22} {rate:10.0f} {speed:10.1f} {verified:9.2f}  [{low:.0f}, {high:.0f}]")
-
-
-def _spread(values: list[float]) -> tuple[float, float, float]:
-    return sum(values) / len(values), min(values), max(values)

@@ -1,6 +1,6 @@
 """Simulates a server under load: requests, drafts and rounds are drawn, their seconds come from the cost table.
 
-``clew serve --simulate`` and ``clew bench`` call it. The policies of draft lengths are the engine's own. The simulation
+Tier `load` calls it. The policies of draft lengths are the engine's own. The simulation
 leaves out prefill, growing contexts and the network, so its results must never be reported as measurements.
 """
 

@@ -10,7 +10,7 @@ import pytest
 from clew.core.errors import BadInput
 from clew.models.engine.speculation.costs import Costs
 from clew.models.engine.speculation.lengths import Fixed, Scheduler
-from clew.serve.load.simulate import Traffic, closed, poisson, simulate, survival
+from papers.E179_dspark.simulate import Traffic, closed, poisson, simulate, survival
 
 SIZES = tuple(range(1, 2049))
 SMOOTH = Costs(
