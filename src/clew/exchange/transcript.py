@@ -331,7 +331,7 @@ def _after(run: Run, asks: Sequence[Call], path: Sequence[Node]) -> tuple[Messag
 def lost(message: Message, read: Message) -> dict[str, Any]:
     """What a format that gives ``read`` for ``message`` has to be told besides, as JSON."""
     known, seen = message_json(message), message_json(read)
-    return {k: known.get(k) for k in {*known, *seen} if known.get(k) != seen.get(k)}
+    return {k: known.get(k) for k in known | seen if known.get(k) != seen.get(k)}
 
 
 def regained(read: Message, more: Mapping[str, Any]) -> Message:
