@@ -530,7 +530,7 @@ def test_diffs_commits_and_working_trees_are_candidates(repo):
 
 
 def test_runs_of_the_earlier_gate_are_read_and_not_continued():
-    """``tests/compat`` replays whole ones; here its record is broken off."""
+    """A record of the earlier gate that was broken off says so."""
     from clew.coding.gate_agent import BEFORE
     from clew.worlds.toys import Counter
 

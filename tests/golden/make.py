@@ -594,11 +594,6 @@ def made(folder: Path) -> dict[str, Any]:
 
 
 TIMED = ("paced", "policy", "steered", "route:router")  # models whose answers take as long as they take
-    "paced",
-    "policy",
-    "steered",
-    "route:router",
-)  # models whose answers, or their seconds, are never twice the same
 BOXED = ("coder", "commanded", "keep")  # agents whose commands take as long as they take
 
 
