@@ -38,7 +38,11 @@ def slowly(lineage, evidence):
     """Counts of clades by definition: distinct genomes of the node and all below it."""
     out = []
     for node in range(len(lineage.parents)):
-        inside = {g for n in lineage.descendants(node) for g in lineage.genomes[n]}
+        below = {node}
+        for other in range(node + 1, len(lineage.parents)):
+            if lineage.parents[other] in below:
+                below.add(other)
+        inside = {g for n in below for g in lineage.genomes[n]}
         own = [r.outcome for r in evidence.counting() if r.genome in inside]
         out.append((sum(own), len(own) - sum(own)))
     return out

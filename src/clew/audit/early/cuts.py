@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-import numpy as np
-
-from clew.audit.design import Count, counted, holm, needed, newcombe
+from clew.audit.design import Count, counted, holm, newcombe
 from clew.core.errors import BadInput, need
 
 Kind = Literal["meaningful", "equivalent", "inconclusive"]
@@ -68,24 +66,3 @@ def classify(
         said: Literal["meaningful", "performative"] = "meaningful" if p <= level else "performative"
         found.append(Cut(a, b, b.rate - a.rate, low, high, p, kind, locked, said))
     return found
-
-
-def samples_for(margin: float = MARGIN, rate: float = 0.5, level: float = LEVEL) -> int:
-    """Continuations on each side at which two equal rates are mostly shown to be within the margin.
-
-    The half width of the interval at 1 - 2 level is half the margin: about nine of ten equal pairs then pass.
-    """
-    z = float(need("scipy.stats", "stats").norm.isf(level)) + 1.645
-    return int(np.ceil(2 * rate * (1 - rate) * (z / margin) ** 2))
-
-
-def detectable(before: float, n: int, cuts: int = 1, power: float = 0.8) -> float:
-    """The smallest rise from ``before`` that ``n`` continuations a side find with that power among so many cuts."""
-    for step in range(1, 100):
-        after = before + step / 100 * (1 - before)
-        try:
-            if needed(before, after, power, 1 - LEVEL / max(cuts, 1), most=n) <= n:
-                return after - before
-        except BadInput:
-            continue
-    return 1 - before

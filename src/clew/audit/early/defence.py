@@ -20,7 +20,6 @@ from clew.core.stats import auroc
 
 LEAVES = 0.05  # change of the AUROC that counts
 RESAMPLES = 1000
-ALWAYS = {"always refuse": (0.0, 1.0), "always comply": (1.0, 0.0)}  # (ASR, ORR), the ends of every line
 
 
 class Point(NamedTuple):

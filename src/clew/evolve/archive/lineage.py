@@ -76,11 +76,3 @@ class Lineage:
         """Successes and failures of the clade of each node, int64 [nodes] each."""
         n = len(self.parents)
         return self._clades[:n, 1], self._clades[:n, 0]
-
-    def descendants(self, node: int) -> list[int]:
-        """The node and all below it, in the order of their making."""
-        inside = {node}
-        for other in range(node + 1, len(self.parents)):
-            if self.parents[other] in inside:
-                inside.add(other)
-        return sorted(inside)
