@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from clew.cli import SECTIONS, verbs
+from clew.cli import verbs
 from clew.cli.shared.old_spellings import OLD
+from clew.cli.shared.verb_table import SECTIONS, places
 
 HEAD = """# The command line
 
@@ -26,8 +27,9 @@ begin with, `clew --all` every verb.
 def page() -> str:
     """The whole page as Markdown, at 100 columns whatever the terminal."""
     parts = [HEAD]
-    for title, names in SECTIONS.items():
-        parts.append(f"## {title}\n")
+    for section, title in SECTIONS.items():
+        names = [verb for verb, at in places().items() if at.section == section]
+        parts += [f"## {title}\n"] * bool(names)
         for verb in names:
             command = verbs.get_command(click.Context(verbs), verb)
             assert command is not None

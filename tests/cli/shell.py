@@ -12,9 +12,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from clew.cli import VERBS
+from clew.cli.shared.verb_table import places
 
-PRINTED = re.compile(rf"`(clew (?:{'|'.join(VERBS)})\b[^`]*)`|(?:^\s*|[:;] )(clew (?:{'|'.join(VERBS)})\b.*)$", re.M)
+PRINTED = re.compile(
+    rf"`(clew (?:{'|'.join(places())})\b[^`]*)`|(?:^\s*|[:;] )(clew (?:{'|'.join(places())})\b.*)$", re.M
+)
 """A line that a verb prints for going on: between backticks, or to the end of its own line."""
 ROOT = Path(__file__).resolve().parents[2]
 WARM = Path(__file__).with_name("warm.py")

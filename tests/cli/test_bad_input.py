@@ -11,8 +11,8 @@ import sys
 import click
 import pytest
 
-from clew.cli import VERBS
 from clew.cli.shared.common import load_verb
+from clew.cli.shared.verb_table import places
 from clew.core.errors import BadInput
 from clew.core.registry import build, register
 from clew.core.values import Task
@@ -235,7 +235,7 @@ def numbers(command, words):
 
 
 ANY = {"seed", "step", "position"}  # seeds; steps and tokens counted from the end too
-NUMBERS = [pytest.param(w, p, id=f"{'-'.join(w)} {p.opts[0]}") for v in VERBS for w, p in numbers(load_verb(v), [v])]
+NUMBERS = [pytest.param(w, p, id=f"{'-'.join(w)} {p.opts[0]}") for v in places() for w, p in numbers(load_verb(v), [v])]
 
 
 @pytest.mark.parametrize(("words", "param"), NUMBERS)

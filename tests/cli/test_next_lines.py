@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 import pytest
 
-from clew.cli import VERBS
 from clew.cli.shared import common, next_lines
+from clew.cli.shared.verb_table import places
 from clew.store import open_store
 from tests.cli.shell import printed, script, warm_line
 
@@ -207,7 +207,7 @@ def test_options_with_their_defaults_are_left_out_and_words_are_quoted():
 def test_no_verb_prints_a_line_that_is_written_by_hand():
     """What is printed for going on is built from the verbs' own options, so that it cannot lack the store."""
     folder = Path(__file__).resolve().parents[2] / "src" / "clew" / "cli"
-    written = re.compile(rf"(?<![`\w])clew ({'|'.join(VERBS)})\b")
+    written = re.compile(rf"(?<![`\w])clew ({'|'.join(places())})\b")
     found = []
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -253,8 +253,8 @@ def lines_named() -> Iterator[tuple[str, list[str]]]:
 def fault_of(words: list[str]) -> str:
     """What is wrong with a line: a verb or an option that is not there, or an option that does nothing; "" for a line
     that only breaks off, as one that names an option without its value."""
-    if words[0] not in VERBS or words[1:2] == ["..."]:
-        return f"no verb {words[0]}" if words[0] not in VERBS else ""
+    if words[0] not in places() or words[1:2] == ["..."]:
+        return f"no verb {words[0]}" if words[0] not in places() else ""
     command, rest = common.load_verb(words[0]), words[1:]
     if isinstance(command, click.Group):
         inner = command.get_command(click.Context(command), rest[0]) if rest and rest[0][0] != "-" else None

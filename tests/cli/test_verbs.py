@@ -14,8 +14,11 @@ from pathlib import Path
 import click
 import pytest
 
-from clew.cli import LATER, SECTIONS, VERBS, verbs
+from clew.cli import verbs
+from clew.cli.contract import check_command
 from clew.cli.shared import common
+from clew.cli.shared.verb_table import CORE, SECTIONS, entries, places
+from clew.core import registry
 from clew.store import open_store
 from clew.store.contract import Script
 from clew.store.sqlite import SQLiteStore
@@ -37,7 +40,7 @@ def leaves(command):
     return [command.get_command(context, name) for name in inner] or [command]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", places())
 def test_help_of_every_verb_has_an_example_and_explains_every_option(clew, verb):
     assert f"  clew {verb}" in clew(verb, "--help").output
     command = verbs.get_command(click.Context(verbs), verb)
@@ -50,10 +53,10 @@ def test_help_of_every_verb_has_an_example_and_explains_every_option(clew, verb)
 @pytest.mark.parametrize("line", [("--all",), ("--help", "--all"), ("--all", "-h")])
 def test_all_lists_every_verb_once(clew, line):
     text = clew(*line).output
-    for title, listed in SECTIONS.items():
-        assert title in text
-        for verb in listed:
-            assert text.count(f"\n  {verb} ") == 1
+    for section, title in SECTIONS.items():
+        listed = [verb for verb, at in places().items() if at.section == section]
+        assert (f"\n{title}:\n" in text) == bool(listed)
+        assert [text.count(f"\n  {verb} ") for verb in listed] == [1] * len(listed)
     assert not re.search(r"^ {6,}", text, re.MULTILINE), "each fits into one line of 80 columns"
     assert "does not load" not in text
 
@@ -61,9 +64,9 @@ def test_all_lists_every_verb_once(clew, line):
 def test_the_first_screen_lists_what_a_newcomer_needs_each_in_one_line(clew):
     text = clew("--help").output
     listed = re.findall(r"^  ([a-z]+)  +\S", text, re.MULTILINE)
-    assert listed == [verb for verb in VERBS if verb not in LATER]
+    assert listed == [verb for verb, at in places().items() if not at.later]
     assert len(listed) <= 20
-    assert set(VERBS) > LATER
+    assert len(places()) > len(listed)
     assert "clew --all" in text
     assert clew("--version", "--all").output.startswith("clew ")
 
@@ -72,7 +75,7 @@ def test_all_of_a_verb_is_its_own(clew, store):
     assert "--sft" in clew("export", "out.jsonl", "--all", "--store", store, code=2).output
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", places())
 def test_examples_in_help_texts_parse(verb):
     command = verbs.get_command(click.Context(verbs), verb)
     examples = [line for leaf in (command, *leaves(command)) for line in lines(leaf.help)]
@@ -206,16 +209,79 @@ def test_worlds_models_doctor(clew):
     assert all(row["ok"] or row["remedy"] for row in found.values())
 
 
-def test_a_verb_from_another_package(clew, monkeypatch):
-    class Entry:
-        name = "greet"
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    """A function that installs a package with entry points and a module ``mine``."""
 
-        def load(self):
-            return click.Command("greet", callback=lambda: click.echo("hello"), short_help="Say hello.")
+    def install(points: str, module: str) -> None:
+        told = tmp_path / "mine-1.dist-info"
+        told.mkdir()
+        (told / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        (told / "entry_points.txt").write_text(f"[clew.commands]\n{points}")
+        (tmp_path / "mine.py").write_text(module)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        entries.cache_clear()
 
-    monkeypatch.setattr("clew.cli._extensions", lambda: {"greet": Entry()})
-    assert clew("greet").output == "hello\n"
-    assert "From other packages" in clew("--help").output
+    yield install
+    sys.modules.pop("mine", None)
+    entries.cache_clear()
+
+
+GREET = """
+import click
+@click.command(short_help="Say hello.")
+@click.option("--name", default="you", help="Whom.")
+def greet(name):
+    click.echo(f"hello {name}")
+"""
+
+
+def test_verbs_from_another_package_stand_where_its_entry_points_say(clew, outside):
+    points = ("greet = mine:greet [start, 35]", "later = mine:greet [code, later]", "other = mine:greet")
+    outside("\n".join((*points, "audit greet = mine:greet [25]", "audit why = mine:greet", "run = mine:greet")), GREET)
+    assert clew("greet", "--name", "Ann").output == "hello Ann\n"
+    assert clew("audit", "greet").output == "hello you\n"
+    text, every = clew("--help").output, clew("--all").output
+    assert re.search(r"\n  init .*\n  greet +Say hello\.\n  doctor ", text)
+    assert "\nFrom other packages:\n  other " in text
+    assert "\n  later " not in text
+    assert "\n  later " in every
+    assert re.search(r"\n  coverage .*\n  greet +Say hello\.\n  grade ", clew("audit", "--help").output)
+    assert "Whom." not in clew("audit", "why", "--help").output, "no package takes the name of a verb of Clew"
+    assert "Whom." not in clew("run", "--help").output
+    for name in ("greet", "audit greet"):
+        check_command(name)
+
+
+def test_a_verb_of_another_package_that_does_not_load_is_named_with_the_remedy(clew, outside):
+    outside("gone = absent.module:it [start]\nlost = mine:nothing\nwrong = mine:VALUE\n", "VALUE = 1\n")
+    assert "the verb 'gone' of package mine does not load" in (said := clew("gone", code=2).output)
+    assert "Install mine again, or remove it." in said
+    assert "the verb 'lost' of package mine does not load" in clew("lost", code=2).output
+    assert "'wrong' is not a click command: got int" in clew("wrong", code=2).output
+    assert "(does not load: " in clew("--help").output, "the others are listed all the same"
+
+
+def test_a_verb_registered_by_hand(clew, monkeypatch):
+    monkeypatch.setattr(registry, "_local", {})
+    silent = click.Command("wave", callback=lambda: click.echo("waves"), short_help="Wave.")
+    registry.register("commands", "wave", silent)
+    registry.register("commands", "audit wave", silent)
+    assert clew("wave").output == clew("audit", "wave").output == "waves\n"
+    assert "  wave " in clew("--help").output
+    check_command("wave")
+    registry.register("commands", "mute", click.Command("mute"))
+    with pytest.raises(AssertionError, match="no help line"):
+        check_command("mute")
+
+
+def test_every_verb_of_clew_keeps_the_contract_of_commands():
+    """In a process that has not loaded torch."""
+    names = [*CORE, *entries()]
+    assert len(names) > 60
+    probe = "import sys; from clew.cli.contract import check_command\nfor name in sys.argv[1:]: check_command(name)"
+    done = subprocess.run([sys.executable, "-c", probe, *names], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_reproduce_lists_papers_with_title_time_and_needs(clew):

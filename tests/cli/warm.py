@@ -95,10 +95,10 @@ def serve(path: str) -> list[str]:
 
 def _load() -> None:
     """Import the verbs, and what they load later as far as it is installed."""
-    from clew.cli import VERBS
     from clew.cli.shared.common import load_verb
+    from clew.cli.shared.verb_table import places
 
-    for verb in VERBS:
+    for verb in places():
         load_verb(verb)
     for name in LOADED:
         with suppress(ImportError):

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import clew
-from clew.cli import VERBS
+from clew.cli.shared.verb_table import places
 from clew.core import errors, registry
 from clew.core.records import CallKind
 from clew.core.values import StopReason
@@ -43,7 +43,7 @@ def test_every_public_name_is_in_the_index():
 
 
 def test_every_verb_is_on_the_page_of_the_command_line():
-    assert [verb for verb in VERBS if f"### {verb}\n" not in PAGES["cli.md"]] == []
+    assert [verb for verb in places() if f"### {verb}\n" not in PAGES["cli.md"]] == []
 
 
 def test_every_error_is_on_the_page_of_errors():

@@ -20,39 +20,12 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, next_lines, old_spellings, option, project
-from clew.cli.shared.trust import BEFORE, guarded
+from clew.cli.shared import common, next_lines, old_spellings, option, project, verb_table
+from clew.cli.shared.trust import BEFORE
 from clew.core.errors import BadInput, ClewError
 from clew.core.printable import visible
 from clew.core.sources import moved
 
-SECTIONS = {
-    "Start": ("quickstart", "tour", "init", "doctor", "worlds", "models"),
-    "Make runs": ("run", "gateway", "import", "fork", "compare", "replay", "resume", "stop"),
-    "Look at runs": ("view", "log", "show", "diff", "label", "export"),
-    "Learn from runs": ("credit", "audit", "train", "tune", "eval", "route", "world", "evolve", "reproduce"),
-    "Keep runs": ("store", "memory"),
-    "Serve models": ("serve", "draft"),
-    "Work on code": ("checkout", "repairs", "diagnose", "gate", "kernels"),
-}
-VERBS = tuple(verb for verbs in SECTIONS.values() for verb in verbs)
-LATER = {
-    "models",
-    "compare",
-    "replay",
-    "stop",
-    "label",
-    "tune",
-    "route",
-    "world",
-    "evolve",
-    "reproduce",
-    "serve",
-    "memory",
-    "draft",
-    *SECTIONS["Work on code"],
-}
-"""Verbs that a newcomer does not need: only ``clew --all`` lists them. At most 20 others; a new verb begins here."""
 INTERRUPTED = 130  # exit code
 EPILOG = """`clew --all` lists every verb: serve a model, train from stored runs, diagnose bugs and more.
 
@@ -63,16 +36,10 @@ class Verbs(click.Group):
     """The group of all verbs: loads one when it is named, and turns errors into plain sentences and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*VERBS, *sorted(set(_extensions()) - set(VERBS))]
+        return list(verb_table.places())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in VERBS:
-            return common.load_verb(cmd_name)
-        if cmd_name in (extensions := _extensions()):
-            command = extensions[cmd_name].load()
-            assert isinstance(command, click.Command)
-            return guarded(command)
-        return None
+        return common.load_verb(cmd_name) if cmd_name in verb_table.CORE or cmd_name in verb_table.places() else None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["clew.arguments"] = list(args)  # for the ranks of `clew train --nproc`, which run the same line
@@ -113,12 +80,12 @@ class Verbs(click.Group):
                 raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        hidden = set() if "--all" in ctx.meta["clew.leading"] else LATER
-        sections = {**SECTIONS, "From other packages": self.list_commands(ctx)[len(VERBS) :]}
-        for title, verbs in sections.items():
-            if shown := [(verb, self._line(ctx, verb)) for verb in verbs if verb not in hidden]:
+        every, places = "--all" in ctx.meta["clew.leading"], verb_table.places().items()
+        for section, title in verb_table.SECTIONS.items():
+            listed = [verb for verb, at in places if at.section == section and (every or not at.later)]
+            if listed:
                 with formatter.section(title):
-                    formatter.write_dl(shown)
+                    formatter.write_dl([(verb, self._line(ctx, verb)) for verb in listed])
 
     def _line(self, ctx: click.Context, verb: str) -> str:
         try:
@@ -146,12 +113,6 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             code = _explain(click.Abort())
         sys.exit(code if isinstance(code, int) else 0)
-
-
-def _extensions() -> dict[str, Any]:
-    from importlib.metadata import entry_points  # takes as long to load as all the rest here
-
-    return {entry.name: entry for entry in entry_points(group="clew.commands")}
 
 
 def _explain(error: BaseException) -> int:

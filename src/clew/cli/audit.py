@@ -1,8 +1,6 @@
-"""clew audit: a group of verbs, one file each (``audit_<verb>.py``), loaded when named."""
+"""clew audit: a group; entry points of ``clew.commands`` bring its verbs, ``audit VERB``."""
 
 from clew.cli.shared.common import Ordered
-
-VERBS = ("cliffs", "coverage", "grade", "why", "early", "diff", "decay", "judge", "methods")
 
 HELP = """Ask of recorded runs, training data and agent stacks what went wrong, and why.
 
@@ -18,4 +16,4 @@ clew audit judge --judge reward
 clew audit methods
 """
 SHORT = "Find where and why runs failed, and what training data lacks."
-command = Ordered("audit", help=HELP, short_help=SHORT, files=VERBS)
+command = Ordered("audit", help=HELP, short_help=SHORT)

@@ -1,8 +1,6 @@
-"""clew evolve: a group of verbs, one file each (``evolve_<verb>.py``), loaded when named."""
+"""clew evolve: a group; entry points of ``clew.commands`` bring its verbs, ``evolve VERB``."""
 
 from clew.cli.shared.common import Ordered
-
-VERBS = ("agents", "theories", "show")
 
 HELP = """Search for better agents under judges that evolve too, or for theories of people's choices.
 
@@ -12,4 +10,4 @@ clew evolve theories --bank choices.jsonl
 clew evolve show .clew/evolve/desk
 """
 SHORT = "Search for better agents and judges, or for theories."
-command = Ordered("evolve", help=HELP, short_help=SHORT, files=VERBS)
+command = Ordered("evolve", help=HELP, short_help=SHORT)

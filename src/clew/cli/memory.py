@@ -37,8 +37,7 @@ clew memory delete shop k3j2
 clew memory mcp shop
 """
 SHORT = "Keep what agents remember: write, learn, craft, audit, delete."
-MORE = ("learn", "craft", "audit", "embed", "mcp")  # in files of their own
-command = common.Ordered("memory", help=HELP, short_help=SHORT, files=MORE)
+command = common.Ordered("memory", help=HELP, short_help=SHORT)
 
 BY_HELP = "The person who says so (or set CLEW_AUTHOR)."
 FROM_HELP = "Where it was learnt, as RUN@CALL; may be repeated."

@@ -1,8 +1,6 @@
-"""clew route: a group of verbs, one file each (``route_<verb>.py``), loaded when named."""
+"""clew route: a group; entry points of ``clew.commands`` bring its verbs, ``route VERB``."""
 
 from clew.cli.shared.common import Ordered
-
-VERBS = ("measure", "report", "fit", "add", "evolve")
 
 HELP = """Measure a pool of models, find whether choosing among them by question pays, and fit a router.
 
@@ -17,4 +15,4 @@ clew route add router openai:gpt-5-nano --data q.jsonl --reward numeric -o large
 clew route evolve router pool --world household -o evolved
 """
 SHORT = "Find whether to choose among models by question, and fit a router."
-command = Ordered("route", help=HELP, short_help=SHORT, files=VERBS)
+command = Ordered("route", help=HELP, short_help=SHORT)

@@ -1,8 +1,6 @@
-"""clew world: a group of verbs, one file each (``world_<verb>.py``), loaded when named."""
+"""clew world: a group; entry points of ``clew.commands`` bring its verbs, ``world VERB``."""
 
 from clew.cli.shared.common import Ordered
-
-VERBS = ("tools", "fit", "eval", "turns", "check")
 
 HELP = """Fit a model of a world, try agents in a world that a model makes up, and hold it against the real one.
 
@@ -15,4 +13,4 @@ clew run tool_user --world "simulated(world='desk', model='URL#NAME')"
 clew world check RUN
 """
 SHORT = "Fit a model of a world, and check a world that a model makes up."
-command = Ordered("world", help=HELP, short_help=SHORT, files=VERBS)
+command = Ordered("world", help=HELP, short_help=SHORT)

@@ -47,6 +47,11 @@ def register(kind: Kind, name: str, thing: object) -> None:
     _local.setdefault(kind, {})[name] = thing
 
 
+def by_hand(kind: Kind) -> dict[str, Any]:
+    """What ``register`` added, by name."""
+    return dict(_local.get(kind, {}))
+
+
 def names(kind: Kind) -> list[str]:
     return sorted(_entries(kind).names | set(_local.get(kind, {})))
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from clew.cli.shared import verb_table
 from clew.cli.shared.trust import guarded
+from clew.core import registry
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import DEFAULT_STORE, escaped, short, visible
 
@@ -33,29 +35,51 @@ class Interrupted(Exception):
 
 
 def load_verb(name: str) -> click.Command:
-    """The verb that the file of that name holds: ``run``, or ``audit_why`` for ``clew audit why``."""
-    found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
-    assert isinstance(found, click.Command)
+    """The verb of that name: ``run``, or ``audit why``.
+
+    Raises:
+        BadInput: a package brings a verb that does not load.
+        UnknownName: there is no such verb.
+    """
+    if name in verb_table.CORE:
+        found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
+    elif (brought := registry.by_hand("commands")).keys() >= {name}:
+        found = brought[name]
+    elif entry := verb_table.entries().get(name):
+        try:
+            found = entry.load()
+        except (ModuleNotFoundError, AttributeError) as error:
+            if isinstance(error, ModuleNotFoundError) and not _within(error.name, entry.module):
+                raise  # a package that an extra brings
+            package = entry.dist.name if entry.dist else entry.module.partition(".")[0]
+            remedy = f"Install {package} again, or remove it."
+            raise BadInput(f"the verb {name!r} of package {package} does not load: {error}", remedy=remedy) from error
+    else:
+        remedy = "`clew --all` lists the verbs; others come with the package that brings them."
+        raise UnknownName(f"there is no verb {name!r}", remedy=remedy)
+    if not isinstance(found, click.Command):
+        raise BadInput(f"the verb {name!r} is not a click command: got {type(found).__name__}", remedy="Name one.")
     return guarded(found)
 
 
+def _within(missing: str | None, module: str) -> bool:
+    """Whether the module that is missing is that of an entry point, or a package it lies in."""
+    return missing is not None and f"{module}.".startswith(f"{missing}.")
+
+
 class Ordered(click.Group):
-    """A verb with verbs of its own, listed in the order in which they are written.
+    """A verb with verbs of its own, in the order in which they are written; then those that entry points bring."""
 
-    Args:
-        files: verbs that have a file each, ``<verb>_<file>.py``, which is loaded when its verb is named; they are
-            listed after the others.
-    """
-
-    def __init__(self, name: str, *, help: str, short_help: str, files: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, *, help: str, short_help: str) -> None:
         super().__init__(name, help=help, short_help=short_help)
-        self.files = tuple(files)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self.commands, *self.files]
+        return [*dict.fromkeys((*self.commands, *verb_table.places(str(self.name))))]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return load_verb(f"{self.name}_{cmd_name}") if cmd_name in self.files else super().get_command(ctx, cmd_name)
+        if found := super().get_command(ctx, cmd_name):
+            return found
+        return load_verb(f"{self.name} {cmd_name}") if cmd_name in verb_table.places(str(self.name)) else None
 
 
 F = TypeVar("F", bound=Callable[..., Any])

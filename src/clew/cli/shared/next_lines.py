@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from clew.cli.shared import common, project
+from clew.cli.shared import common, project, verb_table
 from clew.core.printable import quoted, store_option
 
 MENTION = re.compile(r"`clew ([^`]+)`")
@@ -93,8 +93,6 @@ def present_store() -> str | None:
 
 def with_store(text: str, store: str | None) -> str:
     """A remedy, written without knowing the store: each ``clew VERB`` in it names the store, where it takes one."""
-    from clew.cli import VERBS
-
     said = project.present()
     if said is not None and "store" in said.top:
         named_store = "" if store == said_by_project("log").get("store_path") else f" --store {quoted(store or '')}"
@@ -103,9 +101,11 @@ def with_store(text: str, store: str | None) -> str:
     if not named_store:
         return text
 
+    verbs = verb_table.places()
+
     def named(found: re.Match[str]) -> str:
         words = found[1].split()
-        if words[0] not in VERBS or "--store" in words or "--help" in words:
+        if words[0] not in verbs or "--store" in words or "--help" in words:
             return found[0]
         command = common.load_verb(words[0])
         if isinstance(command, click.Group) and len(words) > 1:
