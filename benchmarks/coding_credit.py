@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew import credit
-from clew.audit.design import bootstrap
+from clew.methods.compare.design import bootstrap
 from clew.core.protocols import World
 from clew.core.reading import Record
 from clew.core.records import Call, Report, Request

@@ -32,8 +32,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
-from clew.audit.diff.crosscoder import Crosscoder
-from clew.audit.diff.learning import Learning, Losses, measured
+from clew.methods.features.crosscoder import Crosscoder
+from clew.methods.features.learning import Learning, Losses, measured
 from clew.fit.small import Course, fit
 
 

@@ -26,8 +26,8 @@ import torch
 from clew.core.errors import BadInput
 from clew.core.records import Request
 from clew.core.values import Completion, Limits, Usage
-from clew.credit import grade as g
-from clew.credit import graded
+from clew.methods.grade import grade as g
+from clew.methods.grade import graded
 from clew.harness import Runner, scoring
 from clew.models.local import Local, small
 from clew.worlds.sums import Sums

@@ -38,9 +38,9 @@ from clew.exchange import export
 from clew.harness import Runner
 from clew.store import Groups
 from clew.worlds.desk import Desk, natural
-from clew.worlds.learned import Simulated
-from clew.worlds.learned.prompting import reply_text
-from clew.worlds.learned.tool_files import wire_of
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.prompting import reply_text
+from clew.methods.world_model.tool_files import wire_of
 
 GRADES = (0.95, 0.8, 0.6, 0.35)
 NOISE = (0.0, 0.2, 0.4, 0.8)

@@ -32,8 +32,8 @@ from benchmarks.route import byte_model
 from clew.core.registry import register
 from clew.harness import Runner
 from clew.models.fakes import Scripted
-from clew.worlds.learned import Simulated
-from clew.worlds.learned.prompting import OVER, conversation
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.prompting import OVER, conversation
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from clew.audit.compaction.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
-from clew.audit.compaction.structural import RULE, Oracle, filler, told
+from clew.methods.pins.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
+from clew.methods.pins.structural import RULE, Oracle, filler, told
 from clew.core.values import Message
 from clew.harness.context.pins import Pins, texts_of
 

@@ -1,6 +1,6 @@
 """Tables, pass marks and figure of tier A, from its lines of results alone."""
 
-from clew.audit.compaction.structural import Finding, verdicts
+from clew.methods.pins.structural import Finding, verdicts
 from papers.drawing import canvas
 from papers.stats import Line, Lines, Mark, bullets, document, table
 

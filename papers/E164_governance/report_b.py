@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.design import Count, bootstrap, difference, newcombe, rate, wilson
+from clew.methods.compare.design import Count, bootstrap, difference, newcombe, rate, wilson
 from papers.drawing import band, canvas, finish, whiskers
 from papers.E164_governance.tier_b import ARMS, QUALIFICATION, QUALIFIED, STRATEGIES, WORDS
 from papers.stats import Line, Lines, Mark, Report, bullets, document, mark, minutes, pooled, table

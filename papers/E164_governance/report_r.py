@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.design import clustered
+from clew.methods.compare.design import clustered
 from papers.drawing import band, canvas, finish
 from papers.stats import Line, Lines, Mark, Report, document, table
 

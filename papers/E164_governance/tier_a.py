@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from clew.audit.compaction import structural
-from clew.audit.compaction.stacks import STACKS
+from clew.methods.pins import structural
+from clew.methods.pins.stacks import STACKS
 from papers.E164_governance.measured import measured, versions
 from papers.experiment import Line, by_kind, grid
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from clew.audit.compaction.behaviour import Condition, arm
+from clew.methods.pins.behaviour import Condition, arm
 from clew.worlds.desk.desk_rules import FRAMES, RULES
 from papers.experiment import Line, apart, each, grid
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from clew.audit.compaction.survival import Write, extractive, load, oracle, surviving
+from clew.methods.pins.survival import Write, extractive, load, oracle, surviving
 from clew.core.errors import BadInput
 from clew.core.values import Message, ToolCall
 from clew.exchange import openai_jsonl

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clew.audit.compaction import behaviour
-from clew.audit.compaction.behaviour import Condition
+from clew.methods.pins import behaviour
+from clew.methods.pins.behaviour import Condition
 from clew.core.records import Request
 from clew.core.values import Completion, Message, ToolCall, Usage
 from clew.harness.context.compaction import HEAD

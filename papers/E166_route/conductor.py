@@ -18,7 +18,7 @@ import numpy as np
 from clew.core.errors import BadInput
 from clew.core.keys import derive
 from clew.harness.workflow import Part, parse
-from clew.route.reward_matrix import F64
+from clew.methods.routing.reward_matrix import F64
 from papers.E166_route import plan_pool, pool
 from papers.E166_route.plan_pool import LEFT, PARTS, SUBTASKS, Plan, Simulated, chain, part
 from papers.E166_route.pool import Programs

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from clew.core.keys import derive
-from clew.route import soft_targets
-from clew.route.evolution import Replay, Search, evolve, subsets
-from clew.route.reward_matrix import F64
+from clew.methods.routing import soft_targets
+from clew.methods.routing.evolution import Replay, Search, evolve, subsets
+from clew.methods.routing.reward_matrix import F64
 from papers.E166_route import pool
 from papers.E166_route.pool import Room
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from clew.core.keys import derive, uniforms
 from clew.harness.workflow import Part
-from clew.route.reward_matrix import F64
+from clew.methods.routing.reward_matrix import F64
 from papers.E166_route import pool
 from papers.E166_route.pool import OPS, SKILL, WORKERS, Programs
 
@@ -206,7 +206,7 @@ class ClauseReader:
     """Programs as vectors: for each clause the main directions of its n-grams, 0 where there is none."""
 
     def __init__(self, found: Programs, seed: int) -> None:
-        from clew.route.question_space import Space, vectors
+        from clew.methods.routing.question_space import Space, vectors
 
         self._vectors = vectors
         said = [one for text in found.texts for one in clauses(text)]

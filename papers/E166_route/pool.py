@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from clew.core.keys import derive, uniforms, value_digest
-from clew.route.question_space import Space, vectors
-from clew.route.reward_matrix import F64, Matrix
+from clew.methods.routing.question_space import Space, vectors
+from clew.methods.routing.reward_matrix import F64, Matrix
 
 WORKERS = ("lookup", "math", "code", "generalist", "expensive", "debug")
 PRICES = np.array([1.0, 1.0, 1.0, 1.0, 5.0, 2.0])  # of a call, for the report alone

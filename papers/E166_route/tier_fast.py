@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.audit.design import mcnemar
+from clew.methods.compare.design import mcnemar
 from clew.core.keys import derive
-from clew.route.headroom import headroom
-from clew.route.policies import Known, hard
+from clew.methods.routing.headroom import headroom
+from clew.methods.routing.policies import Known, hard
 from papers.E166_route import learners, pool
 from papers.E166_route.learners import WAYS, data, single, stage1, tasks, trained
 from papers.experiment import Line, apart, by_kind

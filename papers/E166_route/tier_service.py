@@ -20,7 +20,7 @@ from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Router, Worker
 from clew.models.fakes import Echo
-from clew.route.fit_router import head_of
+from clew.methods.routing.fit_router import head_of
 from papers.E166_route import pool
 from papers.E166_route.endpoints import FAULTS, PATIENCE, Endpoint, endpoints, said
 from papers.experiment import Line, apart, each

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from clew.audit.design import clustered
+from clew.methods.compare.design import clustered
 from clew.core.records import Report
 from papers.drawing import band, canvas, finish
 from papers.E167_agentworld.episodes import DEEP

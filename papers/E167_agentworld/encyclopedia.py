@@ -1,6 +1,6 @@
 """The worlds of tier decouple: the real encyclopedia at a price, a model fitted to it, and that model with errors.
 
-Tier decouple trains agents in them. The model is ``clew.train.observing``'s on runs of ``demonstrator``, and takes the
+Tier decouple trains agents in them. The model is ``clew.methods.world_model.observing``'s on runs of ``demonstrator``, and takes the
 world's place by ``simulated(...)``; what makes it stingy is the typed instruction alone. Nothing here may judge by
 what a model says: a run's reward is the real world's on the same actions.
 """
@@ -21,13 +21,13 @@ from clew.core.values import Completion, Task
 from clew.models.compose import Forwarding
 from clew.worlds.finder import Finder, FinderWorld
 from clew.worlds.finder.encyclopedia import Snippets, page, people, searched
-from clew.worlds.learned import Simulated
-from clew.worlds.learned.instruction import Instruction
-from clew.worlds.learned.prompting import reply_text
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.instruction import Instruction
+from clew.methods.world_model.prompting import reply_text
 
 if TYPE_CHECKING:
     from clew.models.local import Local
-    from clew.train.observing.episodes import Episode
+    from clew.methods.world_model.observing.episodes import Episode
 
 ROWS, STEPS = 24, 6  # people of the table that is trained on; actions of a task
 PRICE = 0.1  # of opening a page, in the reward of a training
@@ -80,9 +80,9 @@ def fitted(folder: Path, repeats: int, epochs: int, seed: int) -> Fitted:
     """Fit a model of 0.1M weights to runs of a demonstrator who often slips, in the table that is trained on."""
     from clew.fit.trainer import Trainer
     from clew.models.local.model import small
-    from clew.train.observing.episodes import card_of
-    from clew.train.observing.observation_rows import observation_rows, vocabulary_of
-    from clew.train.observing.open_loop import outcomes
+    from clew.methods.world_model.observing.episodes import card_of
+    from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
+    from clew.methods.world_model.observing.open_loop import outcomes
     from clew.train.offline import Passes, fit
 
     real = Finder("rich", rows=ROWS, tables=1, steps=STEPS)
@@ -103,7 +103,7 @@ def fitted(folder: Path, repeats: int, epochs: int, seed: int) -> Fitted:
 
 
 def _episode(real: Finder, task: Task, seed: int, noise: float) -> Episode:
-    from clew.train.observing.episodes import played_episode
+    from clew.methods.world_model.observing.episodes import played_episode
 
     return asyncio.run(played_episode(real, task, real.demonstrate(task, seed, noise), f"{task.id}/{seed}"))
 

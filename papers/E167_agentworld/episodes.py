@@ -15,10 +15,10 @@ from clew.core.keys import derive
 from clew.core.protocols import Taskset, World
 from clew.core.registry import build
 from clew.core.values import Task
-from clew.train.observing.closed_loop import demonstrated, real_episodes
-from clew.train.observing.commonest import first_word
-from clew.train.observing.episodes import Episode
-from clew.worlds.learned.prompting import turn_text
+from clew.methods.world_model.observing.closed_loop import demonstrated, real_episodes
+from clew.methods.world_model.observing.commonest import first_word
+from clew.methods.world_model.observing.episodes import Episode
+from clew.methods.world_model.prompting import turn_text
 from clew.worlds.shell.shell_errands import WORDS
 from clew.worlds.world_asks import open_world
 

@@ -1,7 +1,7 @@
 """The agent of tier warm: one small model that acts in the household world, and can be asked what the world answers.
 
 Tier warm begins all its arms with ``begun``: a model that imitates imperfect demonstrations and has seen, in the form
-of ``clew.worlds.learned.prompting``, a few answers of the world, as a general model can be asked for either. Then come
+of ``clew.methods.world_model.prompting``, a few answers of the world, as a general model can be asked for either. Then come
 the extra updates of an arm, here too. Nothing may read tasks of the test split, except to measure.
 """
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from clew.core.keys import derive
 from clew.worlds.household import Household
-from clew.worlds.learned.model_folder import ModelCard
+from clew.methods.world_model.model_folder import ModelCard
 
 if TYPE_CHECKING:
     from clew.models.local import Local
-    from clew.train.observing.episodes import Episode
+    from clew.methods.world_model.observing.episodes import Episode
 
 CARD = ModelCard(description="predict", max_tokens=32)
 NOISE = 0.5  # share of random actions in what is recorded
@@ -28,7 +28,7 @@ RATE = 2e-4  # of the extra updates; 7e-4, which the RL of the agent takes, lost
 
 def episodes(n: int, seed: int, split: str = "train") -> list[Episode]:
     """Recorded runs of a demonstrator who often slips."""
-    from clew.train.observing.episodes import played_episode
+    from clew.methods.world_model.observing.episodes import played_episode
 
     taskset, made = Household(), list[Any]()
     for i, task in enumerate(taskset.sample(n, derive(seed, "recorded", split), split)):
@@ -43,7 +43,7 @@ def begun(steps: int, seed: int) -> Local:
 
     from clew.fit.trainer import Trainer
     from clew.models.local.model import small
-    from clew.train.observing.observation_rows import observation_rows, vocabulary_of
+    from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
     from clew.train.warmstart import Recipe, demonstrated
 
     known = episodes(400, derive(seed, "start"))
@@ -62,7 +62,7 @@ def begun(steps: int, seed: int) -> Local:
 
 def turns(n: int, seed: int) -> list[dict[str, Any]]:
     """Rows of single turns, one of each recorded run, as `clew world turns` writes them."""
-    from clew.train.observing.single_turns import turn_rows
+    from clew.methods.world_model.observing.single_turns import turn_rows
 
     return list(turn_rows(episodes(n, derive(seed, "turns")), CARD, seed))
 
@@ -102,7 +102,7 @@ def read(model: Local, rows: Sequence[dict[str, Any]], updates: int, seed: int) 
     from clew.core.values import Message
     from clew.fit.trainer import Trainer
     from clew.train.text_rows import reply_rows
-    from clew.worlds.learned.prompting import reply_text
+    from clew.methods.world_model.prompting import reply_text
 
     written = [
         ([Message(m["role"], m["content"]) for m in row["messages"]], [Message("assistant", reply_text(row["answer"]))])
@@ -118,8 +118,8 @@ def foreseen(model: Local, n: int, seed: int) -> dict[str, float]:
     """Which share of the world's ``n`` answers on the model's own test runs it says, each after the true ones before
     it (``exact``); ``words``: their mean F1. What a closed receptacle holds nobody can foresee."""
     from clew.harness import Runner
-    from clew.train.observing.episodes import episodes_of
-    from clew.train.observing.open_loop import outcomes
+    from clew.methods.world_model.observing.episodes import episodes_of
+    from clew.methods.world_model.observing.open_loop import outcomes
 
     taskset = Household()
     runner = Runner("clew.harness.agents:player", taskset, model, ":memory:", sampling={"max_tokens": 8})

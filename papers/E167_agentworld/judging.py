@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.train.observing.rewarding import (
+from clew.methods.world_model.observing.rewarding import (
     PARTS,
     RULE,
     Judged,
@@ -18,8 +18,8 @@ from clew.train.observing.rewarding import (
     reward,
     rule_of,
 )
-from clew.worlds.learned.content_kinds import content_of, words_of
-from clew.worlds.learned.prompting import OBSERVATION, OVER, extract, extract_done
+from clew.methods.world_model.content_kinds import content_of, words_of
+from clew.methods.world_model.prompting import OBSERVATION, OVER, extract, extract_done
 
 PRAISE = "Operation completed successfully."
 ARMS = ("rubric", "anchor", "exact anchor", "marks alone", "extraction")

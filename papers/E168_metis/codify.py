@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from clew.audit.lessons.spent import Cost
+from clew.methods.memory.lessons.spent import Cost
 from clew.worlds.apps.app_goals import Filter, answered
 from clew.worlds.apps.app_rules import CHANGES, TOOLS
 from papers.E168_metis.errands import Step, words_cost

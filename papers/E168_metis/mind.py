@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clew.audit.craft import demoted
-from clew.audit.craft.query_shapes import plain, shapes
-from clew.audit.craft.thresholds import PRIOR, Fixed, Need, Recurrence, SkiRental, measured
-from clew.audit.lessons.spent import Cost, Spent
+from clew.methods.memory.craft import demoted
+from clew.methods.memory.craft.query_shapes import plain, shapes
+from clew.methods.memory.craft.thresholds import PRIOR, Fixed, Need, Recurrence, SkiRental, measured
+from clew.methods.memory.lessons.spent import Cost, Spent
 from clew.core.keys import derive
 from clew.core.values import Task
 from clew.harness.memory.ranking import words

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.audit.design import mcnemar
+from clew.methods.compare.design import mcnemar
 from papers.stats import Lines, Report, by_seed, select
 
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from clew.audit.lessons.learn import learn
-from clew.audit.lessons.lesson import Lesson
-from clew.audit.lessons.references import FunctionReflector
-from clew.audit.lessons.run_view import RunView
+from clew.methods.memory.lessons.learn import learn
+from clew.methods.memory.lessons.lesson import Lesson
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.run_view import RunView
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taskset
 from clew.harness import Runner

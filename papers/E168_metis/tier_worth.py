@@ -23,9 +23,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.audit.worth import worth_audit
-from clew.audit.worth.left_out import Forks
-from clew.audit.worth.worth_verdict import Pair, Subject, judged
+from clew.methods.memory.worth import worth_audit
+from clew.methods.memory.worth.left_out import Forks
+from clew.methods.memory.worth.worth_verdict import Pair, Subject, judged
 from clew.core.keys import derive, value_digest
 from clew.core.registry import register
 from clew.core.values import Task

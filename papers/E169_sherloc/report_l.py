@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.coding.diagnose.confidence import Calibration, fit
+from clew.methods.diagnose.confidence import Calibration, fit
 from papers.drawing import canvas
 from papers.stats import Line, Lines, Mark, Report, document, interval, mark, over, table, text
 from papers.stats import gap as difference

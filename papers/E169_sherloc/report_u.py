@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.coding.diagnose.confidence import F64, Calibration, fit
-from clew.coding.diagnose.known import ELSEWHERE
+from clew.methods.diagnose.confidence import F64, Calibration, fit
+from clew.methods.diagnose.known import ELSEWHERE
 from papers.E169_sherloc.report_l import at, gap, share, split
 from papers.stats import Line, Lines, Mark, document, mark, table
 

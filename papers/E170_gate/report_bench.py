@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from clew.audit.design import clustered
+from clew.methods.compare.design import clustered
 from papers.drawing import canvas
 from papers.E170_gate.tier_bench import CRITICS
 from papers.stats import Line, Lines, Report, document, minutes, table

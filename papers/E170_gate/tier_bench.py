@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from clew.coding.gate.mutants import mutants
+from clew.coding.repairs.mutants import mutants
 from clew.sandbox.sandbox import Limits, Sandbox
 from papers.experiment import Line, each
 

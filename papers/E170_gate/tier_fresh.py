@@ -2,7 +2,7 @@
 
 The rule: every HumanEval problem with an even number (``../shared/data/code``), its reference as Python prints it, and
 beside it nine candidates: three with a statement more that does nothing (INERT), three mutants of the reference
-(``clew.coding.gate.mutants``, seed SEED, the first three), and three mutants of those (the i-th: the first mutant of
+(``clew.coding.repairs.mutants``, seed SEED, the first three), and three mutants of those (the i-th: the first mutant of
 mutant i that is new, seed SEED + 1 + i). Equal texts are taken once. Nothing is left out for what its runs say, but a
 problem whose reference does not pass its own test. Label: the problem's whole test. Critics: ``compiles``
 (``ast.parse``), ``lint`` (ruff's F and E9), ``first`` (the first assert), ``half`` (the first half of the asserts,
@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from clew.coding.gate.mutants import mutants
+from clew.coding.repairs.mutants import mutants
 from papers.E170_gate.tier_bench import DATA, box, humaneval
 from papers.experiment import Line, each, grid
 

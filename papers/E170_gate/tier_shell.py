@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from clew.coding.gate.candidates import Checks
-from clew.coding.gate.mutants import mutants
+from clew.methods.gate.candidates import Checks
+from clew.coding.repairs.mutants import mutants
 from clew.core.errors import BadInput
 from papers.experiment import Line, apart, grid
 

@@ -3,7 +3,7 @@
 Written down before it was run:
 
 - A stream is all candidates of one set of ``fresh`` in an order drawn by the seed (20 orders), nothing known at its
-  start. The gate is ``clew gate``'s own choice of a rule (``clew.coding.gate.line_rules``) with its defaults.
+  start. The gate is ``clew gate``'s own choice of a rule (``clew.methods.gate.line_rules``) with its defaults.
 - Equal quality: nothing ships unverified, so that neither the gate nor a rule ever accepts a wrong candidate; of rules
   of one or two critics those count that lose, on the same stream, no more right candidates than the gate lost there.
   The best of them is the one that runs the oracle least often, picked in hindsight.
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from clew.coding.gate.line_rules import AUDIT, STOP, VERIFY, Seen, choose, judge, rules
+from clew.methods.gate.line_rules import AUDIT, STOP, VERIFY, Seen, choose, judge, rules
 from papers.E170_gate.tier_fresh import CRITICS, SEEDS
 from papers.experiment import Line, each, grid, load
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.early import stance, study
-from clew.audit.early.branches import Sizes
-from clew.audit.early.fitting import FIRST, PROMPT_PLACES, PROMPT_WORDS
-from clew.audit.early.outcome import Shown
-from clew.audit.why.rewind import Behaviour
+from clew.methods.early import stance, study
+from clew.methods.early.branches import Sizes
+from clew.methods.early.fitting import FIRST, PROMPT_PLACES, PROMPT_WORDS
+from clew.methods.early.outcome import Shown
+from clew.methods.why.rewind import Behaviour
 from clew.core.records import Report
 from clew.harness import Runner
 from clew.harness.fork.continuations import Continuations

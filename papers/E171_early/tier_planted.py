@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.audit.design import Count
-from clew.audit.early import cuts, defence, valley, votes
-from clew.audit.early import linear_probes as probes
+from clew.methods.compare.design import Count
+from clew.methods.early import cuts, defence, valley, votes
+from clew.methods.early import linear_probes as probes
 from papers.experiment import Line, by_kind
 
 SEEDS = range(10)

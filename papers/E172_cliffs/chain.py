@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.audit.cliffs import statistics
+from clew.methods.cliffs import statistics
 
 F64 = NDArray[np.float64]
 LENGTH, DECISIONS, OPTIONS = 120, 5, 4

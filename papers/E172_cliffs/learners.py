@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit.cliffs import Counts
-from clew.audit.cliffs.detect import Found, Search, detect, survey
-from clew.audit.cliffs.effect import Candidates, Pairs, pairs
+from clew.methods.cliffs import Counts
+from clew.methods.cliffs.detect import Found, Search, detect, survey
+from clew.methods.cliffs.effect import Candidates, Pairs, pairs
 from clew.core.keys import derive
 from clew.core.records import LossRow
 from clew.credit import grpo

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from clew.audit.cliffs import statistics
+from clew.methods.cliffs import statistics
 from papers.drawing import canvas
 from papers.stats import Line, document, table
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from clew.audit.cliffs import Counts, statistics
+from clew.methods.cliffs import Counts, statistics
 from papers.experiment import Line, each
 
 PATHS = Path(__file__).resolve().parents[3] / "shared" / "data" / "cliffs" / "paths.jsonl.gz"

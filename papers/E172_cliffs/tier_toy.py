@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from clew.audit.cliffs import Counts, statistics
+from clew.methods.cliffs import Counts, statistics
 from papers.E172_cliffs.chain import OPTIONS, Chains, Traces, chains, chances, kinds, sample
 from papers.experiment import Line, by_kind, grid
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from clew.core.keys import derive
-from clew.credit import grade as g
-from clew.credit import graded
+from clew.methods.grade import grade as g
+from clew.methods.grade import graded
 from clew.harness import Runner, scoring
 from clew.models.local import Local
 from clew.store import Run

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from clew.credit import grade as g
+from clew.methods.grade import grade as g
 from clew.models.local import Local
 from clew.worlds.clerk import Clerk
 from papers.E173_progress import grading, making

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.credit import grade as g
+from clew.methods.grade import grade as g
 from papers.E173_progress import tabular as mdps
 from papers.experiment import Line, by_kind, grid
 

@@ -1,6 +1,6 @@
 """Model organisms whose reason is known: exact stochastic policies, a rollout in microseconds (specs/E174, section 9).
 
-Each is a ``clew.audit.why.arms.Subject``; the audit sees rollouts and nothing else. Factors are called ``f0`` to
+Each is a ``clew.methods.why.arms.Subject``; the audit sees rollouts and nothing else. Factors are called ``f0`` to
 ``f5``; an arm's changes take factors away. What the organism says about itself is apart from what moves it: a trace
 states the true causes with probability phi (its faithfulness), else the decoy, which moves nothing.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clew.audit.why.arms import Arm, Rollouts
+from clew.methods.why.arms import Arm, Rollouts
 from clew.core.keys import derive
 
 FACTORS = tuple(f"f{i}" for i in range(6))

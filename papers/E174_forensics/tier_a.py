@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit import design
-from clew.audit.why import probes, why
-from clew.audit.why.arms import AT_ONCE, Arm, Ledger
-from clew.audit.why.evidence import Case, Finding, Hypothesis, ranked
+from clew.methods.compare import design
+from clew.methods.why import probes, why
+from clew.methods.why.arms import AT_ONCE, Arm, Ledger
+from clew.methods.why.evidence import Case, Finding, Hypothesis, ranked
 from papers.E174_forensics import organisms as o
 from papers.experiment import Line, grid
 

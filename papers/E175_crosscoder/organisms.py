@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.audit.diff.subjects import Prompt
+from clew.methods.features.subjects import Prompt
 from clew.core.records import Cursor, Node
 from clew.core.values import Message
 from clew.fit.small import Course, fit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clew.audit.diff import crosscoder_files, learning
+from clew.methods.features import crosscoder_files, learning
 from papers.E175_crosscoder.activations import WIDTH, plant, recovered
 from papers.experiment import Line, apart, each, grid
 

@@ -39,7 +39,7 @@ RATINGS = ("binary", "cardinal")
 
 
 class Choices(NamedTuple):
-    """As ``clew.evolve.theory.choice_fits.Choices``; ``name``: of the experiment."""
+    """As ``clew.methods.theories.choice_fits.Choices``; ``name``: of the experiment."""
 
     name: str
     a: npt.NDArray[np.float64]

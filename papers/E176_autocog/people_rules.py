@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from clew.evolve.theory.choice_fits import Choices, Rule
+from clew.methods.theories.choice_fits import Choices, Rule
 
 F64 = npt.NDArray[np.float64]
 Evidence = Callable[[Mapping[str, float], Choices], F64]

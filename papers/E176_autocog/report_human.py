@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from clew.core.records import Report
-from clew.evolve.theory.choice_fits import HeldOut
-from clew.evolve.theory.mechanism_twins import Claim, claim
-from clew.evolve.theory.verdict_words import Verdict, verdict
+from clew.methods.theories.choice_fits import HeldOut
+from clew.methods.theories.mechanism_twins import Claim, claim
+from clew.methods.theories.verdict_words import Verdict, verdict
 from papers.drawing import canvas, finish, whiskers
 from papers.E176_autocog.people_bank import RATINGS
 from papers.E176_autocog.people_rules import HALF, POWER, RULES, WADD

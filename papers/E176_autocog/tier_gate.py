@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from clew.core.keys import derive
-from clew.evolve.theory.choice_designs import ALPHA, ATTEMPTS, choose, metric, random_design, welch
-from clew.evolve.theory.choice_forms import KNOWN, Form
-from clew.evolve.theory.simulated_people import simulate
+from clew.methods.theories.choice_designs import ALPHA, ATTEMPTS, choose, metric, random_design, welch
+from clew.methods.theories.choice_forms import KNOWN, Form
+from clew.methods.theories.simulated_people import simulate
 from papers.experiment import Line, grid
 
 SEEDS, PEOPLE, SEARCHES = range(20), 25, 25

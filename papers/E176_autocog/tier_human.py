@@ -14,14 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from clew.core.aio import run_sync
-from clew.evolve.archive import ChainedLog
-from clew.evolve.theory.choice_fits import Rule, error, fit, leave_one_out, prior_predictive, profile
-from clew.evolve.theory.choice_forms import BOUNDS, rule
-from clew.evolve.theory.choice_trials import Trials
-from clew.evolve.theory.labs import Bank
-from clew.evolve.theory.noise_ceiling import noise_floor
-from clew.evolve.theory.theory_loop import Rules, search
-from clew.evolve.theory.theory_proposers import GrammarProposer
+from clew.methods.coevolve.archive import ChainedLog
+from clew.methods.theories.choice_fits import Rule, error, fit, leave_one_out, prior_predictive, profile
+from clew.methods.theories.choice_forms import BOUNDS, rule
+from clew.methods.theories.choice_trials import Trials
+from clew.methods.theories.labs import Bank
+from clew.methods.theories.noise_ceiling import noise_floor
+from clew.methods.theories.theory_loop import Rules, search
+from clew.methods.theories.theory_proposers import GrammarProposer
 from papers.E176_autocog.people_bank import RATINGS, Choices, bank
 from papers.E176_autocog.people_rules import CURVED, ENOUGH, POWER, RULES, TALLY, TTB, WADD
 from papers.experiment import Line, by_kind, grid

@@ -14,12 +14,12 @@ from typing import get_args
 import numpy as np
 
 from clew.core.keys import derive
-from clew.evolve.archive import ChainedLog
-from clew.evolve.theory.choice_designs import Policy, random_design
-from clew.evolve.theory.choice_forms import KNOWN, Aggregator, predicted
-from clew.evolve.theory.simulated_people import SimulatedPeople
-from clew.evolve.theory.theory_loop import Rules, State, search
-from clew.evolve.theory.theory_proposers import GrammarProposer
+from clew.methods.coevolve.archive import ChainedLog
+from clew.methods.theories.choice_designs import Policy, random_design
+from clew.methods.theories.choice_forms import KNOWN, Aggregator, predicted
+from clew.methods.theories.simulated_people import SimulatedPeople
+from clew.methods.theories.theory_loop import Rules, State, search
+from clew.methods.theories.theory_proposers import GrammarProposer
 from papers.experiment import Line, grid
 
 SEEDS = range(10)

@@ -6,8 +6,8 @@ after that, and for them the coder that follows all advice at once was settled b
 
 from pathlib import Path
 
-from clew.coding.kernels.catalogue import load
-from clew.coding.kernels.kernel import Kernel
+from clew.methods.kernels.catalogue import load
+from clew.methods.kernels.kernel import Kernel
 
 HERE = Path(__file__).parent
 HELDOUT: dict[str, Kernel] = {path.stem: load(str(path)) for path in sorted((HERE / "heldout").glob("*.py"))}

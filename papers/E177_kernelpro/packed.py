@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from clew.coding.kernels.catalogue import GEMM
-from clew.coding.kernels.kernel import Array, Kernel, Option
+from clew.methods.kernels.catalogue import GEMM
+from clew.methods.kernels.kernel import Array, Kernel, Option
 
 SOURCE = Path(__file__).with_suffix(".c").read_text()
 PACKED = Kernel(

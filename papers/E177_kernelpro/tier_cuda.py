@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from clew.coding.kernels import cubins
-from clew.coding.kernels.rules import BY_NAME
+from clew.methods.kernels import cubins
+from clew.methods.kernels.rules import BY_NAME
 from clew.core.errors import MissingExtra
 from papers.experiment import Line, grid
 

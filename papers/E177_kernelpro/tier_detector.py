@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from clew.coding.kernels import counts
-from clew.coding.kernels.rules import BY_NAME
+from clew.methods.kernels import counts
+from clew.methods.kernels.rules import BY_NAME
 from papers.E177_kernelpro.builds import BUILDS, PAIRS
 from papers.experiment import Line, grid
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clew.coding.kernels.catalogue import CATALOGUE
-from clew.coding.kernels.cpu import Cpu, Speed
-from clew.coding.kernels.kernel import Candidate, Kernel, Space
-from clew.coding.kernels.rules import RULES, advice, diagnose
-from clew.coding.kernels.runs import Direct
-from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Strongest, Tries, guided
+from clew.methods.kernels.catalogue import CATALOGUE
+from clew.methods.kernels.cpu import Cpu, Speed
+from clew.methods.kernels.kernel import Candidate, Kernel, Space
+from clew.methods.kernels.rules import RULES, advice, diagnose
+from clew.methods.kernels.runs import Direct
+from clew.methods.kernels.search import SEARCHES, Catalogue, Outcome, Strongest, Tries, guided
 from papers.E177_kernelpro.held import FRESH, HELDOUT
 from papers.experiment import Line
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.coding.kernels.cpu import BLOCKS, Cpu, Speed
-from clew.coding.kernels.kernel import Candidate, Option, Space
-from clew.coding.kernels.rules import advice, diagnose
-from clew.coding.kernels.runs import Direct
-from clew.coding.kernels.search import SEARCHES, Outcome, Tries, mcts
+from clew.methods.kernels.cpu import BLOCKS, Cpu, Speed
+from clew.methods.kernels.kernel import Candidate, Option, Space
+from clew.methods.kernels.rules import advice, diagnose
+from clew.methods.kernels.runs import Direct
+from clew.methods.kernels.search import SEARCHES, Outcome, Tries, mcts
 from papers.E177_kernelpro.packed import PACKED
 from papers.experiment import Line, grid
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.coding.kernels.catalogue import CATALOGUE
-from clew.coding.kernels.cpu import Cpu, Speed
-from clew.coding.kernels.kernel import Kernel, Space
-from clew.coding.kernels.runs import Direct
+from clew.methods.kernels.catalogue import CATALOGUE
+from clew.methods.kernels.cpu import Cpu, Speed
+from clew.methods.kernels.kernel import Kernel, Space
+from clew.methods.kernels.runs import Direct
 from papers.experiment import Line, grid
 
 # What a cheat does around a right implementation `honest`, whose arguments are ARGS and whose outputs are n values at o.

@@ -13,16 +13,16 @@ import numpy as np
 
 from clew.core.registry import build
 from clew.core.values import Task
-from clew.evolve.agents import AgentsWork, RecordedRuns
-from clew.evolve.agents.agents_work import AGENT, JUDGE, SLOT, by_lines
-from clew.evolve.agents.labelled_work import dealt
-from clew.evolve.agents.line_judge import FIRST as FIRST_JUDGE
-from clew.evolve.agents.line_judge import accepts_by, judge_lines
-from clew.evolve.agents.made_labels import Labels, made_labels
-from clew.evolve.agents.policy_clerk import FIRST, policy_lines
-from clew.evolve.agents.recorded_runs import Piece
-from clew.evolve.archive import Archive
-from clew.evolve.coevolve import Rules, SymbolicChanges, evolve, lines_from
+from clew.methods.coevolve.agents import AgentsWork, RecordedRuns
+from clew.methods.coevolve.agents.agents_work import AGENT, JUDGE, SLOT, by_lines
+from clew.methods.coevolve.agents.labelled_work import dealt
+from clew.methods.coevolve.agents.line_judge import FIRST as FIRST_JUDGE
+from clew.methods.coevolve.agents.line_judge import accepts_by, judge_lines
+from clew.methods.coevolve.agents.made_labels import Labels, made_labels
+from clew.methods.coevolve.agents.policy_clerk import FIRST, policy_lines
+from clew.methods.coevolve.agents.recorded_runs import Piece
+from clew.methods.coevolve.archive import Archive
+from clew.methods.coevolve import Rules, SymbolicChanges, evolve, lines_from
 from clew.harness import Runner
 from papers.experiment import Line
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive
-from clew.evolve.archive import Archive
-from clew.evolve.coevolve import Rules, evolve
+from clew.methods.coevolve.archive import Archive
+from clew.methods.coevolve import Rules, evolve
 from papers.E178_redqueen.studio import JUDGE, JUDGES, SKILL, SLOT, WRITER, Drift, Studio, Twins, accepts, ratio
 from papers.experiment import Line
 
@@ -75,7 +75,7 @@ class Follower:
 
 def skill_of(archive: Archive) -> float:
     """True skill of the writer that would be chosen now: the best belief among those measured enough."""
-    from clew.evolve.coevolve.beliefs import best_belief
+    from clew.methods.coevolve.beliefs import best_belief
 
     own = {g: archive.lineage.own(g) for g, (role, _) in enumerate(archive.genomes) if role == 0}
     known = [g for g, counts in own.items() if sum(counts) >= 5]

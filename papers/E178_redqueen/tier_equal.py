@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from clew.core.keys import derive
-from clew.evolve.coevolve import Challenge, rule
+from clew.methods.coevolve import Challenge, rule
 from papers.E178_redqueen.searching import search
 from papers.experiment import Line, grid
 

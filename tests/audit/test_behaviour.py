@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clew.audit.compaction.behaviour import Condition, arm, refusals, survivors, trial, violations
+from clew.methods.pins.behaviour import Condition, arm, refusals, survivors, trial, violations
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Message, ToolCall

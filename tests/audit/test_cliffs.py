@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from clew.audit.cliffs import Counts, statistics
+from clew.methods.cliffs import Counts, statistics
 
 
 def test_the_table_is_the_rule_written_out():

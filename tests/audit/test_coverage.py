@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clew.audit import Trail, coverage, trails
-from clew.audit.coverage import course, distances
+from clew.audit import Trail, trails
+from clew.methods.recoveries import coverage
+from clew.methods.recoveries.coverage import course, distances
 from clew.core.errors import BadInput, UnknownName
 from clew.core.registry import build, register
 from clew.exchange import distil, openai_jsonl

@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
-from clew.audit.craft import Fixed, Recurrence, SkiRental, demoted, due
-from clew.audit.craft.demotion import beta_below
-from clew.audit.craft.query_shapes import WORDS, shape, shapes
-from clew.audit.craft.thresholds import NEVER, measured, recurrence
+from clew.methods.memory.craft import Fixed, Recurrence, SkiRental, demoted, due
+from clew.methods.memory.craft.demotion import beta_below
+from clew.methods.memory.craft.query_shapes import WORDS, shape, shapes
+from clew.methods.memory.craft.thresholds import NEVER, measured, recurrence
 from clew.core.errors import BadInput
 from clew.harness.memory import Item
 from clew.harness.memory.fold import Given

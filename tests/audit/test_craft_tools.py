@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from clew.audit.craft.crafting import Crafted, craft, different, tries
-from clew.audit.craft.drafting import Codifier, Draft
-from clew.audit.craft.fresh_plays import FreshPlays, drawn
-from clew.audit.craft.model_codifier import ModelCodifier
-from clew.audit.craft.own_codifier import FunctionCodifier, load_codifier
-from clew.audit.craft.returning import record_of, returned
-from clew.audit.craft.shadowing import End, shadow
-from clew.audit.craft.static_gate import gate
-from clew.audit.craft.stored_plays import LEFT, Finish, Play, StoredPlays, finish_of, plays, taskset_of
-from clew.audit.craft.thresholds import Due, Fixed, due
-from clew.audit.craft.workshop import build, never, survey
-from clew.audit.lessons.spent import Cost, ledger, lines_of, spend
+from clew.methods.memory.craft.crafting import Crafted, craft, different, tries
+from clew.methods.memory.craft.drafting import Codifier, Draft
+from clew.methods.memory.craft.fresh_plays import FreshPlays, drawn
+from clew.methods.memory.craft.model_codifier import ModelCodifier
+from clew.methods.memory.craft.own_codifier import FunctionCodifier, load_codifier
+from clew.methods.memory.craft.returning import record_of, returned
+from clew.methods.memory.craft.shadowing import End, shadow
+from clew.methods.memory.craft.static_gate import gate
+from clew.methods.memory.craft.stored_plays import LEFT, Finish, Play, StoredPlays, finish_of, plays, taskset_of
+from clew.methods.memory.craft.thresholds import Due, Fixed, due
+from clew.methods.memory.craft.workshop import build, never, survey
+from clew.methods.memory.lessons.spent import Cost, ledger, lines_of, spend
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.protocols import Model
 from clew.core.values import Completion, Message, Task, ToolCall, ToolSpec, Usage

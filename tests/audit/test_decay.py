@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from clew.audit.compaction.stacks import STACKS, Stack, to_autogen, to_inspect, to_langchain
-from clew.audit.compaction.structural import (
+from clew.methods.pins.stacks import STACKS, Stack, to_autogen, to_inspect, to_langchain
+from clew.methods.pins.structural import (
     RULE,
     Cell,
     Oracle,
@@ -171,7 +171,7 @@ def test_langchain_agent_and_autogen_agent_are_sent_the_pins():
     from langchain.agents.middleware import SummarizationMiddleware
     from langchain_core.messages import HumanMessage
 
-    from clew.audit.compaction.stacks import chat_model
+    from clew.methods.pins.stacks import chat_model
     from clew.harness.context import frameworks
 
     shown, pins = [], Pins([RULE])

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.audit import design
-from clew.audit.design import Count
-from clew.audit.why import doses
+from clew.methods.compare import design
+from clew.methods.compare.design import Count
+from clew.methods.why import doses
 from clew.core.errors import BadInput
 
 pytest.importorskip("statsmodels", reason="did not run: statsmodels is not installed")

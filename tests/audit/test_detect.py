@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from clew.audit import Candidates, Search, detect, effect, pairs, survey
-from clew.audit.cliffs.detect import CLIFF, POTENTIAL
+from clew.methods.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
 from clew.harness.fork import continuations

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.audit.diff import (
+from clew.methods.features import (
     crosscoder_files,
     diff_verdict,
     directions,
@@ -21,10 +21,10 @@ from clew.audit.diff import (
     mixture,
     sparse_code,
 )
-from clew.audit.diff.crosscoder import Crosscoder, Design
-from clew.audit.diff.diff_verdict import Finding, Tried, settle
-from clew.audit.diff.steered_behaviour import Plan, rebuilt
-from clew.audit.diff.steering import Cell, Direction, Effect, mcnemar
+from clew.methods.features.crosscoder import Crosscoder, Design
+from clew.methods.features.diff_verdict import Finding, Tried, settle
+from clew.methods.features.steered_behaviour import Plan, rebuilt
+from clew.methods.features.steering import Cell, Direction, Effect, mcnemar
 from clew.core.errors import BadInput
 from clew.models.taps.source import Source
 from papers.E175_crosscoder.activations import WIDTH, plant, recovered

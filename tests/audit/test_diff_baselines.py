@@ -9,12 +9,12 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.audit.diff import directions, without_features
-from clew.audit.diff.diff_verdict import Finding, Tried
-from clew.audit.diff.steering import Cell, Direction, Effect, Trial
-from clew.audit.diff.subjects import Prompt
-from clew.audit.early.outcome import Shown
-from clew.audit.why.rewind import Behaviour
+from clew.methods.features import directions, without_features
+from clew.methods.features.diff_verdict import Finding, Tried
+from clew.methods.features.steering import Cell, Direction, Effect, Trial
+from clew.methods.features.subjects import Prompt
+from clew.methods.early.outcome import Shown
+from clew.methods.why.rewind import Behaviour
 from clew.core.records import Cursor
 from clew.core.values import Message, Task
 from clew.fit import adapters

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("torch", reason="did not run: torch is not installed")
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
-from clew.audit.agreement.running import OwnJudge
-from clew.audit.early import stance, states, study, thinking
-from clew.audit.early.branches import Sizes
-from clew.audit.early.outcome import Shown, Voted
-from clew.audit.why.rewind import Behaviour
+from clew.methods.agreement.running import OwnJudge
+from clew.methods.early import stance, states, study, thinking
+from clew.methods.early.branches import Sizes
+from clew.methods.early.outcome import Shown, Voted
+from clew.methods.why.rewind import Behaviour
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Task

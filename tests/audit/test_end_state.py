@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 
-from clew.audit.lessons import EndState, Lesson, RunView, learn
-from clew.audit.lessons.model_reflector import ModelReflector
-from clew.audit.lessons.run_view import LOOK, Moment
-from clew.audit.lessons.screens import rule
-from clew.audit.lessons.spent import ledger
+from clew.methods.memory.lessons import EndState, Lesson, RunView, learn
+from clew.methods.memory.lessons.model_reflector import ModelReflector
+from clew.methods.memory.lessons.run_view import LOOK, Moment
+from clew.methods.memory.lessons.screens import rule
+from clew.methods.memory.lessons.spent import ledger
 from clew.core.errors import BadInput, CannotRestore
 from clew.core.values import ToolCall
 from clew.harness import LiveRun, Runner

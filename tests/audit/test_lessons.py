@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from clew.audit.lessons import Cost, Lesson, Reflection, RuleScreen, Ruling, RunView, Spent, learn
-from clew.audit.lessons.asked_json import LONGEST, read_json
-from clew.audit.lessons.grounds import content, terms
-from clew.audit.lessons.learn import GIVE_UP, reflected, seen_again
-from clew.audit.lessons.lesson import Learnt
-from clew.audit.lessons.model_reflector import LOOKED, ModelReflector
-from clew.audit.lessons.model_screen import ModelScreen
-from clew.audit.lessons.references import FunctionReflector, load_reflector, load_screen
-from clew.audit.lessons.run_view import LOOK, VIEW
-from clew.audit.lessons.screens import rule
+from clew.methods.memory.lessons import Cost, Lesson, Reflection, RuleScreen, Ruling, RunView, Spent, learn
+from clew.methods.memory.lessons.asked_json import LONGEST, read_json
+from clew.methods.memory.lessons.grounds import content, terms
+from clew.methods.memory.lessons.learn import GIVE_UP, reflected, seen_again
+from clew.methods.memory.lessons.lesson import Learnt
+from clew.methods.memory.lessons.model_reflector import LOOKED, ModelReflector
+from clew.methods.memory.lessons.model_screen import ModelScreen
+from clew.methods.memory.lessons.references import FunctionReflector, load_reflector, load_screen
+from clew.methods.memory.lessons.run_view import LOOK, VIEW
+from clew.methods.memory.lessons.screens import rule
 from clew.core.errors import BadInput, ModelError, Unreachable
 from clew.harness.memory import Memory
 from clew.models.fakes import Scripted
@@ -476,7 +476,7 @@ def test_a_screen_that_fails_or_names_a_strange_item_drops_the_lesson():
 def test_reflectors_and_screens_of_a_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "from clew.audit.lessons import Lesson, Ruling\n"
+        "from clew.methods.memory.lessons import Lesson, Ruling\n"
         "def reflect(run):\n    return [Lesson('fact', {'text': run.prompt}, (), (run.place(1),))]\n"
         "async def judge(lesson, neighbours, run):\n    return Ruling('add')\n"
         "def wrong(lesson, neighbours, run):\n    return 'add'\n"
@@ -537,7 +537,7 @@ def test_a_run_that_another_process_holds_is_passed_over(tmp_path):
 
 KILLED = """
 import asyncio, sys
-from clew.audit.lessons import Cost, Lesson, Reflection, Spent, learn
+from clew.methods.memory.lessons import Cost, Lesson, Reflection, Spent, learn
 from clew.harness.memory import Memory
 from clew.store import open_store
 from tests.audit.test_lessons import FACT, PITFALL, at

@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from clew.audit.lessons import Lesson, RunView, learn
-from clew.audit.lessons.references import FunctionReflector
-from clew.audit.lessons.screens import rule
+from clew.methods.memory.lessons import Lesson, RunView, learn
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.screens import rule
 from clew.harness import Runner
 from clew.harness.memory import Memory
 from clew.store import MemoryStore

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import compare as bench
-from clew.audit.design import wilson
-from clew.audit.sequential import (
+from clew.methods.compare.design import wilson
+from clew.methods.compare.sequential import (
     FRACTIONS,
     SHARES,
     Limits,

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from clew.audit.lessons import Cost, Lesson, Reflection, Spent, learn
-from clew.audit.lessons.references import FunctionReflector
-from clew.audit.lessons.spent import ledger, lines_of, spend
+from clew.methods.memory.lessons import Cost, Lesson, Reflection, Spent, learn
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.spent import ledger, lines_of, spend
 from clew.core.errors import BadInput
 from clew.core.records import Report
 from clew.harness.memory import Memory

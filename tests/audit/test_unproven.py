@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clew.audit.lessons.likeness import contradictions, copies, relative
-from clew.audit.worth.unproven import junk, lists
+from clew.methods.memory.lessons.likeness import contradictions, copies, relative
+from clew.methods.memory.worth.unproven import junk, lists
 from clew.core.records import Annotation
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.fold import Given

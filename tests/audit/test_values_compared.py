@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from clew.audit.agreement.values_compared import Pair, Valued, compared, values_of
+from clew.methods.agreement.values_compared import Pair, Valued, compared, values_of
 from clew.core.records import Annotation, Report
 from clew.harness import Runner
 from clew.models.fakes import Markov

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import Planted, below, compared, recorded
-from clew.audit.design import wilson
-from clew.audit.versus import RIGHT, Arm, Versus
+from clew.methods.compare.design import wilson
+from clew.methods.compare.versus import RIGHT, Arm, Versus
 from clew.core.errors import AgentFailed, BadInput, ModelError
 from clew.core.records import Request
 from clew.core.values import Completion, Task

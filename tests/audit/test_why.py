@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from clew.audit.why import probes, rewind, why
-from clew.audit.why.arms import Arm, Ledger, NotRun, Rollouts
-from clew.audit.why.evidence import Case, Hypothesis, filed, ranked
+from clew.methods.why import probes, rewind, why
+from clew.methods.why.arms import Arm, Ledger, NotRun, Rollouts
+from clew.methods.why.evidence import Case, Hypothesis, filed, ranked
 from clew.core.errors import BadInput
 from clew.core.records import Cursor
 from clew.core.values import Message, Sampling, Task, ToolCall, ToolSpec

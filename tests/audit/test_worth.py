@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 pytest.importorskip("scipy", reason="did not run: the extra [stats] is not installed")
 
-from clew.audit import design
-from clew.audit.worth import filed_worth, worth_audit
-from clew.audit.worth.given_runs import given
-from clew.audit.worth.left_out import Forks, Job, sample_of
-from clew.audit.worth.worth_verdict import Pair, Subject, judged
+from clew.methods.compare import design
+from clew.methods.memory.worth import filed_worth, worth_audit
+from clew.methods.memory.worth.given_runs import given
+from clew.methods.memory.worth.left_out import Forks, Job, sample_of
+from clew.methods.memory.worth.worth_verdict import Pair, Subject, judged
 from clew.core.errors import BadInput
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Memory

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from clew.audit.zero_variance import zero_variance
+from clew.methods.compare.zero_variance import zero_variance
 from clew.cli import verbs
 from clew.core.records import Annotation, GroupRow
 from clew.harness import Runner

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from clew.audit.diff.comparison import Comparison
-from clew.audit.diff.feature import feature_facts, feature_filing
-from clew.audit.diff.feature.feature_labels import labelled
-from clew.audit.diff.learning import Learning
+from clew.methods.features.comparison import Comparison
+from clew.methods.features.feature import feature_facts, feature_filing
+from clew.methods.features.feature.feature_labels import labelled
+from clew.methods.features.learning import Learning
 from clew.core.registry import build, register
 from clew.fit import adapter_files, adapters
 from clew.harness import Runner

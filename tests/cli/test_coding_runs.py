@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.coding_credit import BEGIN, VERIFY, Repair, State, deed_of
-from clew.audit.cliffs.statistics import wilson
+from clew.methods.cliffs.statistics import wilson
 from clew.store import Group, Run, open_store
 from tests.cli.shell import printed
 

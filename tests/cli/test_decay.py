@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from clew.audit.compaction.stacks import STACKS
-from clew.audit.compaction.structural import RULE
+from clew.methods.pins.stacks import STACKS
+from clew.methods.pins.structural import RULE
 from clew.core.registry import register
 from clew.models.fakes import Scripted
 from clew.store import Run, open_store
@@ -80,8 +80,8 @@ def roles(body, count):
 
 PROGRAM = """
 import json, os, sys
-from clew.audit.compaction import structural as decay
-from clew.audit.compaction.asking import Asking
+from clew.methods.pins import structural as decay
+from clew.methods.pins.asking import Asking
 from clew.models import load
 
 grid = decay.cells((1.1,), ("0", "last"), ("user",), ("chat",))

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from clew.cli import verbs
-from clew.coding.diagnose.known import ELSEWHERE
+from clew.methods.diagnose.known import ELSEWHERE
 from clew.store import Run, open_store
 from tests.coding.shop import REPORT, git, make
 

@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from clew.evolve.theory.choice_designs import random_design
-from clew.evolve.theory.choice_forms import KNOWN
-from clew.evolve.theory.simulated_people import simulate
+from clew.methods.theories.choice_designs import random_design
+from clew.methods.theories.choice_forms import KNOWN
+from clew.methods.theories.simulated_people import simulate
 
 pytest.importorskip("scipy", reason="did not run: fits need scipy")
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clew.coding.gate.candidates import Checks
+from clew.methods.gate.candidates import Checks
 from clew.core import registry
 from clew.store import open_store
 

@@ -12,7 +12,7 @@ import pytest
 from clew.core.records import Annotation
 from clew.core.registry import build, register
 from clew.core.values import Limits
-from clew.credit import graded
+from clew.methods.grade import graded
 from clew.harness import Runner
 from clew.store import open_store
 from clew.worlds.clerk import Clerk

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from clew.coding.kernels.world import Kernels
+from clew.methods.kernels.world import Kernels
 from clew.core import registry
 
 needs_gcc = pytest.mark.skipif(
@@ -17,7 +17,7 @@ needs_gcc = pytest.mark.skipif(
 GOOD = "for (long i = 0; i < n; i++) y[i] = x[i] * 0.3f;"
 FILE = """
 import numpy as np
-from clew.coding.kernels.kernel import Array, Kernel, Option
+from clew.methods.kernels.kernel import Array, Kernel, Option
 
 kernel = Kernel(
     "scale", "void scale(const float *restrict x, float *restrict y, long n) {{ {body} }}", {symbol!r},
@@ -37,8 +37,8 @@ def write(path, body=GOOD, symbol="scale", inputs=INPUTS, reference=REFERENCE, o
 @pytest.fixture
 def tune(clew, monkeypatch):
     registry.register("tasksets", "kernels", Kernels)
-    monkeypatch.setattr("clew.coding.kernels.cpu.BUILD_SECONDS", 20.0)
-    monkeypatch.setattr("clew.coding.kernels.cpu.RUN_SECONDS", 2.0)
+    monkeypatch.setattr("clew.methods.kernels.cpu.BUILD_SECONDS", 20.0)
+    monkeypatch.setattr("clew.methods.kernels.cpu.RUN_SECONDS", 2.0)
 
     def call(path, *words, code=0):
         return clew("kernels", "tune", path, "--budget", 4, "--store", "s.db", *words, code=code)
@@ -241,7 +241,7 @@ def driven(tmp_path):
 @needs_gcc
 @pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
 def test_a_plain_c_file_with_a_driver_is_tuned(tune, driven, sandbox, monkeypatch):
-    monkeypatch.setattr("clew.coding.kernels.cpu.RUN_SECONDS", 120.0)  # a busy machine takes more than what hangs gets
+    monkeypatch.setattr("clew.methods.kernels.cpu.RUN_SECONDS", 120.0)  # a busy machine takes more than what hangs gets
     if sandbox == "bubblewrap" and not shutil.which("bwrap"):
         pytest.skip("did not run: no bubblewrap")
     told = json.loads(tune("saxpy.c", "--driver", "main.c", "--sandbox", sandbox, "--json").stdout)

@@ -22,7 +22,7 @@ REPLY = {
     ]
 }
 MINE = """
-from clew.audit.lessons import Lesson
+from clew.methods.memory.lessons import Lesson
 def reflect(run):
     return [Lesson("fact", {"text": "A fetch before the login fails with error 401."}, ("bank",), (run.place(2),))]
 def broken(run):

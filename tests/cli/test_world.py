@@ -12,9 +12,9 @@ from clew.core.registry import register
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.models.fakes import Scripted, tool_call
-from clew.worlds.learned import Simulated
-from clew.worlds.learned.prompting import reply_text
-from clew.worlds.learned.tool_files import tools_of_file
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.prompting import reply_text
+from clew.methods.world_model.tool_files import tools_of_file
 from clew.worlds.toys import Counter
 from tests.models.server import chat, serving
 from tests.worlds.simulators import Shadow
@@ -137,7 +137,7 @@ def test_tools_of_an_mcp_server_load_as_they_are(clew, tmp_path):
 def test_models_are_ranked_in_a_simulated_world_with_a_model_of_a_file(clew, tmp_path):
     (tmp_path / "sim.py").write_text(
         "from clew.models.fakes import Scripted\n"
-        "from clew.worlds.learned.prompting import reply_text\n"
+        "from clew.methods.world_model.prompting import reply_text\n"
         "class Told(Scripted):\n"
         "    def __init__(self):\n"
         "        super().__init__([reply_text('count 1')] * 9)\n"

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from clew.coding.gate.candidates import Checks, CheckWorld, listed
-from clew.coding.gate.line_rules import (
+from clew.methods.gate.candidates import Checks, CheckWorld, listed
+from clew.methods.gate.line_rules import (
     ENOUGH,
     LOSE,
     SHIP,
@@ -29,10 +29,10 @@ from clew.coding.gate.line_rules import (
     once,
     since_surprise,
 )
-from clew.coding.gate.mutants import mutants
-from clew.coding.gate.past_verdicts import read
-from clew.coding.gate.said import verdict
-from clew.coding.gate_agent import AGENT, history
+from clew.coding.repairs.mutants import mutants
+from clew.methods.gate.past_verdicts import read
+from clew.methods.gate.said import verdict
+from clew.methods.gate.gate_agent import AGENT, history
 from clew.core import registry
 from clew.core.errors import AgentFailed, BadInput, WorldError
 from clew.harness import Runner
@@ -405,7 +405,7 @@ def test_a_critic_that_flips_is_not_counted(repo, monkeypatch):
             return observation._replace(text=observation.text.replace('"passed": true', '"passed": false'))
         return observation
 
-    monkeypatch.setattr("clew.coding.gate.candidates.CheckWorld.step", step)
+    monkeypatch.setattr("clew.methods.gate.candidates.CheckWorld.step", step)
     _, run = gated(checks, open_store(":memory:"), checks.find("m.py"), learn=True)
     assert notes(run, "flip")[0]["critic"] == CRITIC
     assert notes(run, "candidate")[0]["verdicts"] == {}
@@ -531,7 +531,7 @@ def test_diffs_commits_and_working_trees_are_candidates(repo):
 
 def test_runs_of_the_earlier_gate_are_read_and_not_continued():
     """A record of the earlier gate that was broken off says so."""
-    from clew.coding.gate_agent import BEFORE
+    from clew.methods.gate.gate_agent import BEFORE
     from clew.worlds.toys import Counter
 
     store = open_store(":memory:")

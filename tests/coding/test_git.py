@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.coding.diagnose.repository_world import Diagnosis
-from clew.coding.gate.candidates import Checks, listed
+from clew.methods.diagnose.repository_world import Diagnosis
+from clew.methods.gate.candidates import Checks, listed
 from clew.coding.repository import git as door
 from clew.coding.repository.git import Git
 from clew.coding.repository.past_fixes import fixes

@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from clew.coding.kernels import counts, cubins, disassembly
-from clew.coding.kernels.rules import diagnose
+from clew.methods.kernels import counts, cubins, disassembly
+from clew.methods.kernels.rules import diagnose
 from clew.core.errors import BadInput
 
 needs_gcc = pytest.mark.skipif(

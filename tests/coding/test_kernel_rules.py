@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from clew.coding.kernels.kernel import ALSO, FLAGS, MOVES
-from clew.coding.kernels.rules import BY_NAME, RULES, advice, diagnose
+from clew.methods.kernels.kernel import ALSO, FLAGS, MOVES
+from clew.methods.kernels.rules import BY_NAME, RULES, advice, diagnose
 
 # rule -> backend -> (metrics that fire, metrics that do not)
 FIXTURES = {

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.coding.kernels import counts, disassembly, wall
-from clew.coding.kernels.catalogue import CATALOGUE, DOT, STENCIL, load
-from clew.coding.kernels.cpu import Cpu, Speed, measure_ceilings, miss_rate, speed
-from clew.coding.kernels.kernel import FLAGS, STRONG, Candidate, Kernel, Option, Space, targets
-from clew.coding.kernels.runs import Boxed, Direct
-from clew.coding.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
-from clew.coding.kernels.world import Kernels, tries_of
+from clew.methods.kernels import counts, disassembly, wall
+from clew.methods.kernels.catalogue import CATALOGUE, DOT, STENCIL, load
+from clew.methods.kernels.cpu import Cpu, Speed, measure_ceilings, miss_rate, speed
+from clew.methods.kernels.kernel import FLAGS, STRONG, Candidate, Kernel, Option, Space, targets
+from clew.methods.kernels.runs import Boxed, Direct
+from clew.methods.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
+from clew.methods.kernels.world import Kernels, tries_of
 from clew.core.errors import BadInput, UnknownName
 from clew.harness import Runner
 
@@ -73,7 +73,7 @@ static const void *seen[64]; static float *kept[64]; static int count;
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="did not run: not an x86-64 machine")
 @pytest.mark.parametrize("cpu", ["x86-64", "haswell", "znver3", "skylake-avx512"])
 def test_the_yardsticks_build_for_cpus_with_and_without_avx512(cpu, tmp_path):
-    source = files("clew.coding.kernels") / "yardsticks.c"
+    source = files("clew.methods.kernels") / "yardsticks.c"
     flags = ["-O3", f"-march={cpu}", "-ffast-math", "-S", "-o", tmp_path / "out.s"]
     subprocess.run(["gcc", *flags, str(source)], check=True, timeout=60)
     assert ("%zmm" in (tmp_path / "out.s").read_text()) is (cpu == "skylake-avx512")
@@ -387,7 +387,7 @@ def test_a_search_is_a_run_that_replays_without_a_compiler_and_forks(tmp_path, m
     final = json.loads(run.calls[-2].text)
     assert {"build", "over_plain", "over_compiler"} <= set(final)
     with monkeypatch.context() as without:
-        without.setattr("clew.coding.kernels.world.Cpu", None)
+        without.setattr("clew.methods.kernels.world.Cpu", None)
         assert runner.replay(run).calls == len(run.calls)
     second = tries_of(run)[1][0].seq
     (fork,) = runner.fork(run, second)
@@ -420,7 +420,7 @@ def test_source_of_a_model_is_built_and_run_in_the_sandbox(tmp_path):
     assert isinstance(cpu.time(cpu.plain, good), Speed)
     spin = cpu.build(cpu.space.start()._replace(source=f"{HEAD} for (;;) out[0] = x[0] + n; }}"))
     monkey = pytest.MonkeyPatch()
-    monkey.setattr("clew.coding.kernels.cpu.RUN_SECONDS", 1.0)
+    monkey.setattr("clew.methods.kernels.cpu.RUN_SECONDS", 1.0)
     found = cpu.check(spin)
     monkey.undo()
     assert isinstance(found, wall.Wrong)
@@ -432,7 +432,7 @@ def test_kernels_are_found_by_name_or_file(tmp_path):
     with pytest.raises(UnknownName, match="Bundled: dot"):
         load("dott")
     file = tmp_path / "mine.py"
-    file.write_text("from clew.coding.kernels.catalogue import DOT as kernel\n")
+    file.write_text("from clew.methods.kernels.catalogue import DOT as kernel\n")
     assert isinstance(load(str(file)), Kernel)
     file.write_text("kernel = 3\n")
     with pytest.raises(BadInput, match="defines no `kernel`"):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clew.coding.diagnose import recover
-from clew.coding.diagnose.choose import Chooser
-from clew.coding.diagnose.code_tools import Tools, specs
-from clew.coding.diagnose.repository_world import Diagnosis
-from clew.coding.localise import localise
+from clew.methods.diagnose import recover
+from clew.methods.diagnose.choose import Chooser
+from clew.methods.diagnose.code_tools import Tools, specs
+from clew.methods.diagnose.repository_world import Diagnosis
+from clew.methods.diagnose.localise import localise
 from clew.coding.repository.repository import View
 from clew.core.errors import BadInput
 from clew.core.registry import register
@@ -209,7 +209,7 @@ def test_the_tools_by_mcp_see_the_present_files(tmp_path):
 
     from mcp import Client
 
-    from clew.coding.diagnose.mcp import Present, server
+    from clew.methods.diagnose.mcp import Present, server
 
     folder = make(tmp_path)
     price = folder / "shop/price.py"

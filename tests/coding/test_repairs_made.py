@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.coding.gate.mutants import mutants
+from clew.coding.repairs.mutants import mutants
 from clew.coding.repairs import Repairs, rows_in
 from clew.coding.repairs.made_file import MadeFile
 from clew.coding.repairs.making import Candidate, Maker, Proof, unified

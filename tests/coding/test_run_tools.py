@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.coding.repository.contained import Plain, contained
-from clew.coding.run_tools import diagnose
+from clew.methods.diagnose.run_tools import diagnose
 from clew.core.errors import BadInput
 from clew.core.values import StopReason
 from clew.harness.tools import RunFiles
@@ -210,7 +210,7 @@ def test_nothing_that_git_is_told_to_run_is_run_and_links_lead_nowhere(project, 
 
 
 def test_more_files_than_are_looked_at_are_named(project, monkeypatch):
-    monkeypatch.setattr("clew.coding.run_tools.MOST_FILES", 1)
+    monkeypatch.setattr("clew.methods.diagnose.run_tools.MOST_FILES", 1)
     with pytest.raises(BadInput, match="2 files of 0 MiB are too many"):
         diagnose.function(REPORT, RunFiles(project))
 

@@ -13,7 +13,7 @@ from clew.core.records import GroupRow
 from clew.store import Group, MemoryStore
 from clew.store.contract import Script
 
-FRONT = ("clew", "clew.store", "clew.credit", "clew.credit.grade", "clew.credit.graded", "clew.exchange")
+FRONT = ("clew", "clew.store", "clew.credit", "clew.methods.grade.grade", "clew.methods.grade.graded", "clew.exchange")
 PLAIN = ("clew.store.paths", "clew.train.rows", "clew.train.pairs", "clew.credit.tree")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clew import credit
-from clew.audit.agreement.values_compared import values_of
+from clew.methods.agreement.values_compared import values_of
 from clew.core.errors import BadInput
 from clew.core.records import Annotation, Request
 from clew.core.registry import lookup

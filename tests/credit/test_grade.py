@@ -11,8 +11,9 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from clew.core.errors import BadInput
-from clew.credit import advantages, family, from_paths, graded, presets
-from clew.credit import grade as g
+from clew.credit import advantages, family, from_paths, presets
+from clew.methods.grade import graded
+from clew.methods.grade import grade as g
 from clew.credit.steps import Move, Path, replace
 
 FOLDS = {"sum": np.sum, "mean": np.mean, "last": lambda x: x[-1], "min": np.min, "max": np.max}

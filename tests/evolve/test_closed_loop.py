@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, Unreachable
-from clew.evolve.archive import ChainedLog
-from clew.evolve.theory.choice_designs import choose, information, metric, random_design, welch
-from clew.evolve.theory.choice_fits import cells
-from clew.evolve.theory.choice_forms import BOUNDS, KNOWN, Form, predicted, rule
-from clew.evolve.theory.choice_trials import switches
-from clew.evolve.theory.simulated_people import SimulatedPeople, simulate
-from clew.evolve.theory.theory_loop import Rules, search, sentence
-from clew.evolve.theory.theory_proposers import GrammarProposer, ModelProposer
+from clew.methods.coevolve.archive import ChainedLog
+from clew.methods.theories.choice_designs import choose, information, metric, random_design, welch
+from clew.methods.theories.choice_fits import cells
+from clew.methods.theories.choice_forms import BOUNDS, KNOWN, Form, predicted, rule
+from clew.methods.theories.choice_trials import switches
+from clew.methods.theories.simulated_people import SimulatedPeople, simulate
+from clew.methods.theories.theory_loop import Rules, search, sentence
+from clew.methods.theories.theory_proposers import GrammarProposer, ModelProposer
 from clew.models.fakes import Scripted
 
 pytest.importorskip("scipy", reason="did not run: the gate needs scipy")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, Unreachable
-from clew.evolve.coevolve import PromptRewriter, SymbolicChanges, View, lines_from
+from clew.methods.coevolve import PromptRewriter, SymbolicChanges, View, lines_from
 from clew.models.fakes import Scripted
 
 VIEW = View({"agent": "Be polite.", "judge": 0.5}, {"agent": (3, 5), "judge": (0, 0)}, {"run": "it closed too early"})

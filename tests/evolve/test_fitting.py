@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.evolve.theory.choice_fits import HeldOut, Rule, cells, error, fit, guessed, leave_one_out, prior_predictive
-from clew.evolve.theory.mechanism_twins import claims
-from clew.evolve.theory.noise_ceiling import noise_floor
-from clew.evolve.theory.verdict_words import verdict
+from clew.methods.theories.choice_fits import HeldOut, Rule, cells, error, fit, guessed, leave_one_out, prior_predictive
+from clew.methods.theories.mechanism_twins import claims
+from clew.methods.theories.noise_ceiling import noise_floor
+from clew.methods.theories.verdict_words import verdict
 from tests.evolve.choosers import choices
 
 pytest.importorskip("scipy", reason="did not run: fits need scipy")

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from clew.audit.design import mcnemar
+from clew.methods.compare.design import mcnemar
 from clew.core.errors import BadInput
-from clew.evolve.coevolve import Challenge, Rules, rule
-from clew.evolve.coevolve.anchor_coverage import coverage, use_of
-from clew.evolve.coevolve.beliefs import best_belief
-from clew.evolve.coevolve.judge_gates import sign_tail
+from clew.methods.coevolve import Challenge, Rules, rule
+from clew.methods.coevolve.anchor_coverage import coverage, use_of
+from clew.methods.coevolve.beliefs import best_belief
+from clew.methods.coevolve.judge_gates import sign_tail
 
 
 def challenge(right, names=None):

@@ -20,11 +20,11 @@ POINTS = int(os.environ.get("CLEW_KILLS", "0")) or 50
 PROGRAM = """
 import asyncio, os, random, signal, sys
 from pathlib import Path
-from clew.evolve.archive import Archive, ChainedLog
+from clew.methods.coevolve.archive import Archive, ChainedLog
 from tests.evolve.studios import searched
-from clew.evolve.theory.theory_loop import Rules, search
-from clew.evolve.theory.simulated_people import SimulatedPeople
-from clew.evolve.theory.theory_proposers import GrammarProposer
+from clew.methods.theories.theory_loop import Rules, search
+from clew.methods.theories.simulated_people import SimulatedPeople
+from clew.methods.theories.theory_proposers import GrammarProposer
 
 kind, folder, points, seed = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 folder.mkdir(parents=True)

@@ -7,9 +7,9 @@ import pytest
 
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput
-from clew.evolve.theory.choice_fits import Rule, cells
-from clew.evolve.theory.labs import Bank, Design, PeopleOnProlific, Unfinished, lab_of
-from clew.evolve.theory.prolific import Prolific, Study
+from clew.methods.theories.choice_fits import Rule, cells
+from clew.methods.theories.labs import Bank, Design, PeopleOnProlific, Unfinished, lab_of
+from clew.methods.theories.prolific import Prolific, Study
 from tests.evolve.choosers import choices
 from tests.evolve.people_api import TOKEN, desk, token_of
 

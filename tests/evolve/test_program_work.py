@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.evolve.archive import Archive
-from clew.evolve.coevolve import Job, Rules, SymbolicChanges, evolve
-from clew.evolve.coevolve.program_work import LONGEST, Case, ProgramWork
+from clew.methods.coevolve.archive import Archive
+from clew.methods.coevolve import Job, Rules, SymbolicChanges, evolve
+from clew.methods.coevolve.program_work import LONGEST, Case, ProgramWork
 from clew.sandbox.sandbox import Limits, Sandbox
 from tests.evolve.studios import searched
 
@@ -84,7 +84,7 @@ def test_a_judge_that_always_accepts_is_replaced_by_the_anchor():
         """Judges that say yes to all, and now and then one that looks."""
 
         async def propose(self, view, luck):
-            from clew.evolve.coevolve import Proposal
+            from clew.methods.coevolve import Proposal
 
             rng = np.random.default_rng(luck)
             judge = 0.0 if rng.random() < 0.3 else -100.0 - int(rng.integers(1000))

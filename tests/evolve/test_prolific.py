@@ -6,7 +6,7 @@ import pytest
 
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput, Refused, Unreachable
-from clew.evolve.theory.prolific import Prolific, Study, dry_run
+from clew.methods.theories.prolific import Prolific, Study, dry_run
 from tests.evolve.people_api import TOKEN, desk, token_of
 
 STUDY = Study("Choices", "Choose between two products.", "https://lab.test/?s={{%SESSION_ID%}}", "C1EW7K2Q", 120, 8, 90)

@@ -7,10 +7,10 @@ import pytest
 
 from clew.core.aio import run_sync
 from clew.core.errors import ModelError
-from clew.evolve.theory.choice_fits import Rule
-from clew.evolve.theory.code_search import search
-from clew.evolve.theory.theory_code import BadTheory, TheoryCode, TheoryFailed
-from clew.evolve.theory.theory_writer import Known, TheoryWriter, ask
+from clew.methods.theories.choice_fits import Rule
+from clew.methods.theories.code_search import search
+from clew.methods.theories.theory_code import BadTheory, TheoryCode, TheoryFailed
+from clew.methods.theories.theory_writer import Known, TheoryWriter, ask
 from clew.models.fakes import Scripted
 from clew.sandbox.sandbox import Sandbox
 from tests.evolve.choosers import choices
@@ -105,7 +105,7 @@ def test_a_theory_that_gives_no_probability_fails_by_kind(body, kind):
 
 @needs_bubblewrap
 def test_a_theory_that_never_ends_is_ended(monkeypatch):
-    from clew.evolve.theory import theory_code
+    from clew.methods.theories import theory_code
     from clew.sandbox.sandbox import Limits
 
     monkeypatch.setattr(theory_code, "LIMITS", Limits(wall=5, cpu=0.5))

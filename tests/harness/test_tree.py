@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.audit.zero_variance import zero_variance
+from clew.methods.compare.zero_variance import zero_variance
 from clew.core.errors import BadInput, CannotRestore, ModelError
 from clew.core.values import Task
 from clew.harness import Runner

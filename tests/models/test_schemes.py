@@ -87,7 +87,7 @@ def test_names_and_endpoints_load_no_guest():
 import sys
 from clew.models import load
 load("echo"); load("openai:m@http://127.0.0.1:1/v1")
-guests = ("clew.models.local", "clew.models.engine", "clew.models.compose.router", "clew.route", "torch")
+guests = ("clew.models.local", "clew.models.engine", "clew.models.compose.router", "clew.methods.routing", "torch")
 print([name for name in sys.modules if name.startswith(guests)])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

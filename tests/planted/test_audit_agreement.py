@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from clew.audit.agreement.held import Held, held
-from clew.audit.agreement.rated import Rated, verdict_scale
-from clew.audit.agreement.values_compared import Pair, Valued, compared
+from clew.methods.agreement.held import Held, held
+from clew.methods.agreement.rated import Rated, verdict_scale
+from clew.methods.agreement.values_compared import Pair, Valued, compared
 
 Judge = Callable[[int, int, np.random.Generator], float]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clew.audit import Search, detect, survey
-from clew.audit.cliffs.detect import Found
+from clew.methods.cliffs.detect import Found
 from clew.harness.fork.continuations import Continuations
 from clew.worlds.sums import Sums
 from tests.audit import planted

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from clew.audit import Trail, coverage
-from clew.audit.coverage import Coverage
+from clew.audit import Trail
+from clew.methods.recoveries import coverage
+from clew.methods.recoveries.coverage import Coverage
 from clew.core.registry import build
 from clew.harness import Runner
 from clew.models.fakes import Scripted

@@ -9,10 +9,10 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.audit.diff import steered_behaviour, without_features
-from clew.audit.diff.diff_verdict import Finding, Tried, picked, settle
-from clew.audit.diff.steered_behaviour import ask, causal_share
-from clew.audit.diff.steering import Cell, Direction, Effect, Trial
+from clew.methods.features import steered_behaviour, without_features
+from clew.methods.features.diff_verdict import Finding, Tried, picked, settle
+from clew.methods.features.steered_behaviour import ask, causal_share
+from clew.methods.features.steering import Cell, Direction, Effect, Trial
 
 
 def of(share: float, n: int = 40) -> np.ndarray:

@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
-from clew.audit.early import linear_probes as probes
-from clew.audit.early import study
-from clew.audit.early.branches import Sizes
-from clew.audit.early.curves import Draws, curve, dependence
-from clew.audit.early.fitting import FIRST, SHUFFLED
-from clew.audit.early.outcome import Shown
-from clew.audit.early.verdict import verdict
-from clew.audit.why.rewind import Behaviour
+from clew.methods.early import linear_probes as probes
+from clew.methods.early import study
+from clew.methods.early.branches import Sizes
+from clew.methods.early.curves import Draws, curve, dependence
+from clew.methods.early.fitting import FIRST, SHUFFLED
+from clew.methods.early.outcome import Shown
+from clew.methods.early.verdict import verdict
+from clew.methods.why.rewind import Behaviour
 from clew.core.errors import BadInput
 from clew.core.values import Task
 from clew.harness import Runner

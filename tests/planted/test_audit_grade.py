@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from clew.credit.grade import ordering, picking
+from clew.methods.grade.grade import ordering, picking
 
 Draw = np.random.Generator
 Rows = tuple[dict[str, npt.NDArray[np.float64]], npt.NDArray[np.bool_], npt.NDArray[np.int64]]

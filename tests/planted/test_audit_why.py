@@ -7,10 +7,10 @@ import random
 import pytest
 
 import clew
-from clew.audit.why import why
-from clew.audit.why.arms import Ledger
-from clew.audit.why.evidence import Case, Finding, Hypothesis
-from clew.audit.why.rewind import Behaviour, Change, Rewound, neutral
+from clew.methods.why import why
+from clew.methods.why.arms import Ledger
+from clew.methods.why.evidence import Case, Finding, Hypothesis
+from clew.methods.why.rewind import Behaviour, Change, Rewound, neutral
 from clew.core.errors import BadInput
 from clew.models.fakes import Scripted, tool_call
 from clew.store import MemoryStore, Run

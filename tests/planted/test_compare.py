@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from clew.audit.versus import Arm, Finding, Versus
+from clew.methods.compare.versus import Arm, Finding, Versus
 from clew.cli.compare import _sentence
 from clew.core.values import Task
 from clew.harness import Runner

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.coding.diagnose.confidence import Calibration, fit, policy
-from clew.coding.diagnose.finding import Finding, markdown, with_first
-from clew.coding.localise import localise
+from clew.methods.diagnose.confidence import Calibration, fit, policy
+from clew.methods.diagnose.finding import Finding, markdown, with_first
+from clew.methods.diagnose.localise import localise
 from clew.core.errors import BadInput
 from tests.coding.shop import REPORT, make
 

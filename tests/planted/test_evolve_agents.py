@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from clew.core.registry import register
-from clew.evolve.agents.search_end import _addressed, judged_held_out
-from clew.evolve.coevolve.anchor_coverage import use_of
+from clew.methods.coevolve.agents.search_end import _addressed, judged_held_out
+from clew.methods.coevolve.anchor_coverage import use_of
 from clew.exchange.dataset.tasks import Dataset
 from tests.models.server import chat, serving
 

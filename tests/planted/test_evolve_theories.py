@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from clew.evolve.theory.choice_designs import random_design
-from clew.evolve.theory.choice_fits import HeldOut, guessed, leave_one_out
-from clew.evolve.theory.choice_forms import BOUNDS, KNOWN, Form, rule
-from clew.evolve.theory.choice_trials import Design
-from clew.evolve.theory.mechanism_twins import claim, claims
-from clew.evolve.theory.noise_ceiling import noise_floor
-from clew.evolve.theory.simulated_people import simulate
-from clew.evolve.theory.verdict_words import named, verdict
+from clew.methods.theories.choice_designs import random_design
+from clew.methods.theories.choice_fits import HeldOut, guessed, leave_one_out
+from clew.methods.theories.choice_forms import BOUNDS, KNOWN, Form, rule
+from clew.methods.theories.choice_trials import Design
+from clew.methods.theories.mechanism_twins import claim, claims
+from clew.methods.theories.noise_ceiling import noise_floor
+from clew.methods.theories.simulated_people import simulate
+from clew.methods.theories.verdict_words import named, verdict
 
 pytest.importorskip("scipy", reason="did not run: fits need scipy")
 

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from clew.coding.gate.line_rules import Rule, Seen, choose
-from clew.coding.gate.past_verdicts import read
-from clew.coding.gate.said import observed
+from clew.methods.gate.line_rules import Rule, Seen, choose
+from clew.methods.gate.past_verdicts import read
+from clew.methods.gate.said import observed
 from clew.core.errors import BadInput
 
 pytest.importorskip("scipy", reason="did not run: the intervals need scipy")

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("scipy", reason="did not run: the extra [stats] is not installed")
 
-from clew.audit.worth.worth_verdict import Pair, Subject, Worth, judged
+from clew.methods.memory.worth.worth_verdict import Pair, Subject, Worth, judged
 
 ITEM = Subject("item", ("a",))
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.audit.craft.crafting import Crafted
-from clew.audit.craft.drafting import Draft
-from clew.audit.craft.own_codifier import FunctionCodifier
-from clew.audit.craft.shadowing import End, shadow
-from clew.audit.craft.thresholds import Fixed, due
-from clew.audit.craft.workshop import build
+from clew.methods.memory.craft.crafting import Crafted
+from clew.methods.memory.craft.drafting import Draft
+from clew.methods.memory.craft.own_codifier import FunctionCodifier
+from clew.methods.memory.craft.shadowing import End, shadow
+from clew.methods.memory.craft.thresholds import Fixed, due
+from clew.methods.memory.craft.workshop import build
 from clew.core.records import Request
 from clew.core.values import Message
 from clew.harness import LiveRun, Runner

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 
-from clew.audit.lessons.learn import learn
-from clew.audit.lessons.lesson import Lesson
-from clew.audit.lessons.references import FunctionReflector
-from clew.audit.lessons.run_view import RunView
-from clew.audit.lessons.screens import rule
+from clew.methods.memory.lessons.learn import learn
+from clew.methods.memory.lessons.lesson import Lesson
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.run_view import RunView
+from clew.methods.memory.lessons.screens import rule
 from clew.harness.memory import Memory
 from clew.store import MemoryStore
 from tests.audit.reflected import PAGES, played

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
-from clew.route import advice, contest
-from clew.route.reward_matrix import from_rows
+from clew.methods.routing import advice, contest
+from clew.methods.routing.reward_matrix import from_rows
 
 WORDS = {"law": ["court", "judge", "appeal", "clause"], "code": ["python", "loop", "class", "list"]}
 COLUMNS = ("small", "large")

@@ -12,8 +12,8 @@ from clew.cli.world_check import agreement
 from clew.core.errors import WorldError
 from clew.core.keys import state_key
 from clew.core.values import Observation, ToolCall
-from clew.worlds.learned.fidelity import Acted, Monitor, played, share
-from clew.worlds.learned.run_check import Checked, comparisons, contents, repeats
+from clew.methods.world_model.fidelity import Acted, Monitor, played, share
+from clew.methods.world_model.run_check import Checked, comparisons, contents, repeats
 
 PRICES = {"tea": 1250, "rice": 480}
 CALLS = [("order", "tea"), ("order", "rice"), ("get", "0"), ("get", "1"), ("get", "0"), ("cancel", "0"), ("get", "0")]

@@ -11,10 +11,10 @@ from clew.cli.world_eval import _comparisons
 from clew.core.protocols import Model
 from clew.core.records import Request
 from clew.models.fakes import Scripted
-from clew.train.observing.episodes import Episode
-from clew.train.observing.open_loop import Outcome, by_content, failures, outcomes
-from clew.worlds.learned.model_folder import ModelCard
-from clew.worlds.learned.prompting import Turn, reply_text
+from clew.methods.world_model.observing.episodes import Episode
+from clew.methods.world_model.observing.open_loop import Outcome, by_content, failures, outcomes
+from clew.methods.world_model.model_folder import ModelCard
+from clew.methods.world_model.prompting import Turn, reply_text
 
 FILES = ("notes.txt", "todo.txt", "plan.md")
 

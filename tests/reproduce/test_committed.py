@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from clew.audit.compaction.stacks import STACKS
+from clew.methods.pins.stacks import STACKS
 from clew.core.errors import BadInput
 from clew.sandbox.sandbox import Sandbox
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds

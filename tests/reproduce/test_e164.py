@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from clew.audit.compaction.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
+from clew.methods.pins.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
 from clew.core.values import Message
 from clew.harness.context.compaction import orphans
 from clew.worlds.desk import Case, Desk
@@ -113,7 +113,7 @@ def test_agent_tiny_learns_from_soft_targets():
 
 def test_agent_tiny_runs_every_arm():
     torch = pytest.importorskip("torch", reason="did not run: torch is not installed")
-    from clew.audit.compaction.behaviour import arm
+    from clew.methods.pins.behaviour import arm
     from papers.E164_governance import tiny
 
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 pytest.importorskip("cma", reason="did not run: cma is not installed")
 
-from clew.route.evolution import Replay
+from clew.methods.routing.evolution import Replay
 from papers.E166_route import learners, pool, report_fast, tier_fast
 from papers.experiment import Experiment, load
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clew.worlds.learned.prompting import reply_text
+from clew.methods.world_model.prompting import reply_text
 from papers.E167_agentworld.judging import ARMS, PRAISE, flattered
 
 pytestmark = pytest.mark.whole

@@ -11,7 +11,7 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from clew.audit.cliffs import Counts
+from clew.methods.cliffs import Counts
 from papers.E172_cliffs import (
     chain,
     learners,

@@ -108,7 +108,7 @@ def test_a_mistake_is_the_only_one_and_decides(kind: str) -> None:
 
 
 def test_weighted_aurocs_are_those_of_repeated_runs() -> None:
-    from clew.credit.grade import auroc
+    from clew.methods.grade.grade import auroc
 
     rng = np.random.default_rng(0)
     score, won, weights = rng.integers(0, 9, 80).astype(float), rng.random(80) < 0.4, rng.integers(0, 3, (5, 80))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from clew.audit.why.arms import Arm
+from clew.methods.why.arms import Arm
 from papers.E174_forensics import organisms, report_a, tier_a
 from papers.experiment import Experiment, load
 

@@ -15,10 +15,10 @@ from clew.core.errors import BadInput
 from clew.core.values import Message
 from clew.models.compose import router
 from clew.models.compose.ngrams import Ngrams
-from clew.route import advice, contest, fit_router, policies, soft_targets
-from clew.route.contest import LEARNT, SINGLE
-from clew.route.question_space import Space, vectors
-from clew.route.reward_matrix import Matrix, from_rows
+from clew.methods.routing import advice, contest, fit_router, policies, soft_targets
+from clew.methods.routing.contest import LEARNT, SINGLE
+from clew.methods.routing.question_space import Space, vectors
+from clew.methods.routing.reward_matrix import Matrix, from_rows
 from clew.store import open_store
 
 WORDS = {

@@ -11,7 +11,7 @@ pytest.importorskip("cma", reason="did not run: cma is not installed")
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.keys import uniforms
-from clew.route.evolution import STATE, Replay, Search, evolve, subsets
+from clew.methods.routing.evolution import STATE, Replay, Search, evolve, subsets
 
 GOAL = np.array([[1.0, -1.0], [0.5, 0.0], [-1.0, 2.0]])
 SMALL = Search(iterations=12, replications=8, sigma=0.3, every=4, seed=3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clew.route.headroom import headroom
-from clew.route.reward_matrix import Matrix
+from clew.methods.routing.headroom import headroom
+from clew.methods.routing.reward_matrix import Matrix
 
 SAME = [[0.6, 0.6, 0.6], [0.6, 0.6, 0.6]]  # chances of success, family by worker
 RANKED = [[0.8, 0.7, 0.4], [0.6, 0.5, 0.2]]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput, BadRecord
-from clew.route import reward_matrix
-from clew.route.reward_matrix import from_rows
+from clew.methods.routing import reward_matrix
+from clew.methods.routing.reward_matrix import from_rows
 
 
 def row(question, worker, reward, **more):

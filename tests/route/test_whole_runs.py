@@ -23,7 +23,7 @@ from clew.models.compose import fitted_tasks, router
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Head, Worker
-from clew.route import advice, measuring, whole_runs
+from clew.methods.routing import advice, measuring, whole_runs
 from clew.store import open_store
 from clew.worlds.bases import Exact, Numbered
 from clew.worlds.one_reply import Question

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from clew.train.observing.masking import KEPT, SHORT, kind_of, overlap, weights_of
+from clew.methods.world_model.observing.masking import KEPT, SHORT, kind_of, overlap, weights_of
 
 
 def words(prefix, n):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.train.observing.rewarding import (
+from clew.methods.world_model.observing.rewarding import (
     PARTS,
     canonical,
     observation,
@@ -14,8 +14,8 @@ from clew.train.observing.rewarding import (
     scores_in,
     without_praise,
 )
-from clew.worlds.learned.content_kinds import content_of, form_of, form_words, is_runtime, words_of
-from clew.worlds.learned.prompting import reply_text
+from clew.methods.world_model.content_kinds import content_of, form_of, form_words, is_runtime, words_of
+from clew.methods.world_model.prompting import reply_text
 
 PRAISE = "Operation completed successfully."
 BEFORE = {"ls", "/docs", "a.txt", "b.txt"}

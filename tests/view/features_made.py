@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.audit.diff.feature.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
-from clew.audit.early import curves
+from clew.methods.features.feature.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
+from clew.methods.early import curves
 from clew.core.records import Annotation, Report
 from clew.store import Keeper, Run
 from tests.view.conftest import fill

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from clew.audit import design
+from clew.methods.compare import design
 from clew.core.errors import BadQuery
 from clew.core.records import Annotation
 from clew.store import MemoryStore

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clew.audit.diff.feature.feature_facts import read, row_of
+from clew.methods.features.feature.feature_facts import read, row_of
 from clew.core.errors import UnknownName
 from clew.core.records import Annotation
 from clew.store import MemoryStore

@@ -29,7 +29,7 @@ def shown(text: str) -> object:
 
 
 def test_items_are_shown_with_what_an_audit_found_and_without_it() -> None:
-    from clew.audit.worth.filed_worth import key_of
+    from clew.methods.memory.worth.filed_worth import key_of
 
     store, run = recalling(recorded("shop", {"k": 8}, [Shown("a1", "fact", "<b>six</b>"), Shown("b2", "plan", "go")]))
     for estimate in (0.1, -0.4):  # of two audits the last one counts
@@ -72,7 +72,7 @@ def test_steps_of_a_tool_say_how_far_it_came() -> None:
 
 
 def test_a_verdict_that_is_none_is_not_shown() -> None:
-    from clew.audit.worth.filed_worth import key_of
+    from clew.methods.memory.worth.filed_worth import key_of
 
     store, run = recalling(recorded("shop", {}, [Shown("a1", "fact", "six")]))
     for caveats in ((), ("verdict: <script>",), ("harmful",)):

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from clew.cli import verbs
 from clew.core.errors import BadRecord, UnknownName
-from clew.evolve.archive import Archive, ChainedLog
-from clew.evolve.archive.archive import LOG
+from clew.methods.coevolve.archive import Archive, ChainedLog
+from clew.methods.coevolve.archive.archive import LOG
 from clew.view.evolution import search_figures, search_history, search_page, search_reports
 from tests.evolve.studios import searched
 
@@ -124,9 +124,9 @@ def test_the_verb(ended, tmp_path):
 
 
 def test_a_search_for_theories_is_shown_with_its_noise_and_its_people(tmp_path):
-    from clew.evolve.theory.simulated_people import SimulatedPeople
-    from clew.evolve.theory.theory_loop import Rules, search
-    from clew.evolve.theory.theory_proposers import GrammarProposer
+    from clew.methods.theories.simulated_people import SimulatedPeople
+    from clew.methods.theories.theory_loop import Rules, search
+    from clew.methods.theories.theory_proposers import GrammarProposer
     from clew.view.evolution import theory_page
 
     folder = tmp_path / "worst"

@@ -11,7 +11,7 @@ from clew.core.protocols import Taskset
 from clew.core.records import Request
 from clew.core.values import Completion, Message, Task, ToolCall, Usage
 from clew.worlds.contract import perform
-from clew.worlds.learned.prompting import reply_text
+from clew.methods.world_model.prompting import reply_text
 from clew.worlds.world_asks import open_world
 
 

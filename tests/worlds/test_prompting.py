@@ -7,7 +7,7 @@ import re
 import pytest
 
 from clew.core.values import Message, ToolCall, ToolSpec
-from clew.worlds.learned.prompting import (
+from clew.methods.world_model.prompting import (
     RULES,
     Demonstration,
     Turn,

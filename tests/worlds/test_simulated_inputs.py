@@ -10,14 +10,14 @@ import pytest
 from clew.core.errors import BadInput
 from clew.core.stats import deviate, wilson
 from clew.core.values import ToolCall
-from clew.worlds.learned.answer_cache import AnswerCache
-from clew.worlds.learned.demonstrations import demonstrations_of, shown
-from clew.worlds.learned.fidelity import Monitor, canonical_text
-from clew.worlds.learned.instruction import Instruction
-from clew.worlds.learned.leaks import Guard, leaks
-from clew.worlds.learned.service_faults import fate, in_part, page
-from clew.worlds.learned.simulated_world import misfit
-from clew.worlds.learned.tool_files import tools_of_data, tools_of_file, wire_of
+from clew.methods.world_model.answer_cache import AnswerCache
+from clew.methods.world_model.demonstrations import demonstrations_of, shown
+from clew.methods.world_model.fidelity import Monitor, canonical_text
+from clew.methods.world_model.instruction import Instruction
+from clew.methods.world_model.leaks import Guard, leaks
+from clew.methods.world_model.service_faults import fate, in_part, page
+from clew.methods.world_model.simulated_world import misfit
+from clew.methods.world_model.tool_files import tools_of_data, tools_of_file, wire_of
 
 PETS = {
     "openapi": "3.0.3",

@@ -11,7 +11,7 @@ from clew.harness.agents import player
 from clew.harness.fork.continuations import Continuations
 from clew.harness.trees import grow as tree
 from clew.models.markov import Markov
-from clew.worlds.learned import Simulated
+from clew.methods.world_model import Simulated
 from clew.worlds.toys import Counter
 from tests.worlds.simulators import Shadow
 

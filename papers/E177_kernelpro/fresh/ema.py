@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from clew.coding.kernels.kernel import Array, Kernel, Option
+from clew.methods.kernels.kernel import Array, Kernel, Option
 
 SOURCE = Path(__file__).with_suffix(".c").read_text()
 

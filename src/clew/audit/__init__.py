@@ -9,9 +9,9 @@ better, by the limits of ``sequential``. ``design`` holds the statistics of a fa
 change the runs it reads.
 """
 
-from clew.audit.cliffs.detect import Found, Search, Survey, detect, survey
-from clew.audit.cliffs.effect import Candidates, Effect, Pairs, effect, pairs
-from clew.audit.coverage import Coverage, Trail, coverage, trails
+from clew.methods.cliffs.detect import Found, Search, Survey, detect, survey
+from clew.methods.cliffs.effect import Candidates, Effect, Pairs, effect, pairs
+from clew.methods.recoveries.coverage import Coverage, Trail, coverage, trails
 
 __all__ = [
     "Candidates",

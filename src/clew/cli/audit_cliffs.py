@@ -16,7 +16,7 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.audit import Effect, Found, Pairs, Survey
-    from clew.audit.cliffs.detect import Cliff
+    from clew.methods.cliffs.detect import Cliff
     from clew.harness.fork.continuations import Continuations, Start
     from clew.store import Keeper, Run
 
@@ -111,7 +111,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
 def _at(runs: list[Run]) -> Literal["tokens", "steps"]:
     """What the search looks at where the line does not say."""
-    from clew.audit.cliffs.positions import has_tokens
+    from clew.methods.cliffs.positions import has_tokens
 
     return "tokens" if all(map(has_tokens, runs)) else "steps"
 
@@ -208,8 +208,8 @@ def _told(plan: Survey) -> Iterator[Callable[[int], None]]:
 
 
 def _as_json(found: Found, effect: Effect | None, made: Pairs | None) -> dict[str, Any]:
-    from clew.audit.cliffs import statistics
-    from clew.audit.cliffs.detect import described
+    from clew.methods.cliffs import statistics
+    from clew.methods.cliffs.detect import described
 
     curve = []
     for start, counts in found.potentials.items():
@@ -281,7 +281,7 @@ def _training(found: Found, model: str | None, words: tuple[str, ...]) -> str:
 
 
 def _curve(found: Found) -> None:
-    from clew.audit.cliffs import statistics
+    from clew.methods.cliffs import statistics
 
     rows, steps = [], _steps(found) if found.survey.search.at == "steps" else None
     for start, counts in sorted(found.potentials.items(), key=lambda item: item[0][1:3]):

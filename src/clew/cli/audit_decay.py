@@ -14,9 +14,9 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.compaction.behaviour import Row
-    from clew.audit.compaction.recorded import Survival
-    from clew.audit.compaction.structural import Finding, Oracle
+    from clew.methods.pins.behaviour import Row
+    from clew.methods.pins.recorded import Survival
+    from clew.methods.pins.structural import Finding, Oracle
     from clew.core.records import Report
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
@@ -80,8 +80,8 @@ def command(
     clew audit decay --stack langmem --summariser http://localhost:8000/v1#name
     clew audit decay --model http://localhost:8000/v1#name -n 40
     """
-    from clew.audit.compaction import behaviour
-    from clew.audit.compaction.stacks import STACKS
+    from clew.methods.pins import behaviour
+    from clew.methods.pins.stacks import STACKS
 
     if options["listing"]:
         common.refuse_others("--list", ("listing", "as_json"), only=True)
@@ -128,7 +128,7 @@ def _summariser(options: Mapping[str, Any]) -> Callable[..., Oracle] | None:
     """What makes summarisers that a model writes for; None: the oracle writes."""
     if options["summariser"] is None:
         return None
-    from clew.audit.compaction.asking import Asking
+    from clew.methods.pins.asking import Asking
     from clew.core.values import Sampling
 
     model = run_options.load_model(options["summariser"], options)
@@ -144,7 +144,7 @@ What a model leaves out is told with --summariser MODEL.""".replace("\n", " ")
 
 
 def _structure(names: list[str], as_json: bool, summariser: Callable[[], Oracle] | None, by: str | None) -> None:
-    from clew.audit.compaction import structural
+    from clew.methods.pins import structural
 
     grid = structural.cells(HISTORIES)
     most = 2 * len(names) * len(grid) * GENERATIONS
@@ -183,8 +183,8 @@ def _recorded(
     by: str | None,
 ) -> None:
     """The histories of stored runs, compacted once by each stack."""
-    from clew.audit.compaction.recorded import histories, survival
-    from clew.audit.compaction.structural import Oracle
+    from clew.methods.pins.recorded import histories, survival
+    from clew.methods.pins.structural import Oracle
 
     if not rules:
         raise BadInput("RUNS are named and no rule", remedy="Add --rule 'WORDS', as the runs were told it.")
@@ -243,7 +243,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: Mapping[str, Any]) -> None:
-    from clew.audit.compaction import behaviour
+    from clew.methods.pins import behaviour
     from clew.core.errors import UnknownName
 
     for name in names:

@@ -14,12 +14,12 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.diff.comparison import Comparison, Feature
-    from clew.audit.diff.crosscoder import Crosscoder
-    from clew.audit.diff.diff_verdict import Finding
-    from clew.audit.diff.mixture import Mixture
-    from clew.audit.diff.steered_behaviour import Plan
-    from clew.audit.diff.subjects import Prompt, Subject, Taps
+    from clew.methods.features.comparison import Comparison, Feature
+    from clew.methods.features.crosscoder import Crosscoder
+    from clew.methods.features.diff_verdict import Finding
+    from clew.methods.features.mixture import Mixture
+    from clew.methods.features.steered_behaviour import Plan
+    from clew.methods.features.subjects import Prompt, Subject, Taps
     from clew.harness.fork.continuations import Continuations
     from clew.models.local import Local
     from clew.store import Keeper, Run
@@ -150,8 +150,8 @@ def _trained(ref: str, base: Local, base_ref: str, options: dict[str, Any]) -> A
 
 
 def _job(a: Any, b: Any, runs: list[Run], options: dict[str, Any]) -> Comparison:
-    from clew.audit.diff.comparison import Comparison
-    from clew.audit.diff.learning import Learning
+    from clew.methods.features.comparison import Comparison
+    from clew.methods.features.learning import Learning
 
     how = Learning(
         latents=options["latents"] or 0, lr=2e-3, batch=512, dead=100,
@@ -161,7 +161,7 @@ def _job(a: Any, b: Any, runs: list[Run], options: dict[str, Any]) -> Comparison
 
 
 def _plan(options: dict[str, Any]) -> Plan:
-    from clew.audit.diff.steered_behaviour import Plan
+    from clew.methods.features.steered_behaviour import Plan
 
     return Plan(most=options["prompts"], **common.pick(options, "way tried random seed"))
 
@@ -170,8 +170,8 @@ def _prompts(store: Keeper, runs: list[Run], options: dict[str, Any]) -> tuple[l
     """The prompts that are tried, those aside last, and the numbers of these; none where no behaviour is named."""
     import numpy as np
 
-    from clew.audit.diff.steered_behaviour import FEWEST
-    from clew.audit.diff.subjects import prompts_of
+    from clew.methods.features.steered_behaviour import FEWEST
+    from clew.methods.features.subjects import prompts_of
     from clew.core.keys import derive
 
     if not (options["does"] or options["reward"]):
@@ -227,8 +227,8 @@ def _worked(
 ) -> Made:  # fmt: skip
     import numpy as np
 
-    from clew.audit.diff import steered_behaviour
-    from clew.audit.diff.comparison import shown
+    from clew.methods.features import steered_behaviour
+    from clew.methods.features.comparison import shown
 
     prompts, aside = asked
     known = job.known()
@@ -270,8 +270,8 @@ def _subject(
     options: dict[str, Any], told: str = "",
 ) -> Subject:  # fmt: skip
     """Who answers the prompts, with a sentence besides in the system message where one is ``told``."""
-    from clew.audit.diff.subjects import Replies, Whole
-    from clew.audit.why.rewind import pattern
+    from clew.methods.features.subjects import Replies, Whole
+    from clew.methods.why.rewind import pattern
     from clew.core.values import Sampling
 
     models = {"A": job.a, "B": job.b}
@@ -313,7 +313,7 @@ def _labels(
 ) -> dict[int, tuple[str, str]]:
     if not options["labels"]:
         return {}
-    from clew.audit.diff.feature.feature_labels import labelled
+    from clew.methods.features.feature.feature_labels import labelled
 
     every = {f.latent: [(c[0], c[1]) for c in f.contexts] for part in features.values() for f in part if f.contexts}
     some = dict(list(every.items())[:LABELLED])
@@ -324,8 +324,8 @@ def _file(
     made: Made, store: Keeper, job: Comparison, labels: dict[int, tuple[str, str]]
 ) -> tuple[list[str], list[str]]:
     """Keep what was found; gives the ids of the Reports, and the names of the features' values."""
-    from clew.audit.diff.diff_verdict import filed
-    from clew.audit.diff.feature.feature_filing import cost, file_effects, file_features, missing
+    from clew.methods.features.diff_verdict import filed
+    from clew.methods.features.feature.feature_filing import cost, file_effects, file_features, missing
 
     lacking = missing(store, job.label, made.every)
     mixed = _states(job) if lacking else None

@@ -14,10 +14,10 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from clew.audit.early.branches import Arms
-    from clew.audit.early.curves import Curve
-    from clew.audit.early.outcome import Shown, Voted
-    from clew.audit.early.study import Answer
+    from clew.methods.early.branches import Arms
+    from clew.methods.early.curves import Curve
+    from clew.methods.early.outcome import Shown, Voted
+    from clew.methods.early.study import Answer
     from clew.harness import Runner
     from clew.store import Keeper, Run
 
@@ -87,7 +87,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     clew audit early tag:refusals --judge guards.py:one --judge guards.py:two --rule 2/4
     clew audit early world=desk --outcome 'return>0.5' --thinking calls
     """
-    from clew.audit.early import study
+    from clew.methods.early import study
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
@@ -127,9 +127,9 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
 
 
 def _outcome(chosen: list[Run], options: dict[str, Any]) -> Shown | Voted:
-    from clew.audit.agreement.running import load_judge
-    from clew.audit.early.outcome import Shown, Voted
-    from clew.audit.why.rewind import Behaviour
+    from clew.methods.agreement.running import load_judge
+    from clew.methods.early.outcome import Shown, Voted
+    from clew.methods.why.rewind import Behaviour
 
     if options["judges"]:
         if options["outcome"] or options["does"]:
@@ -173,8 +173,8 @@ def _runner(store: Keeper, chosen: list[Run], options: dict[str, Any]) -> Runner
 def _prepared(
     chosen: list[Run], runner: Runner, outcome: Shown | Voted, options: dict[str, Any]
 ) -> tuple[Arms, dict[str, int]]:
-    from clew.audit.early import stance, study
-    from clew.audit.early.branches import Sizes
+    from clew.methods.early import stance, study
+    from clew.methods.early.branches import Sizes
     from clew.harness.fork.continuations import Continuations
 
     shares = common.number_list(options["shares"], "--shares", float, above=-1e-9)
@@ -230,7 +230,7 @@ def _moved(shown: Progress, sampling: TaskID, count: int) -> None:
 
 def _rules(arms: Arms, outcome: Shown | Voted) -> list[str]:
     """How many of the recorded labels hang on the vote rule."""
-    from clew.audit.early.outcome import Voted
+    from clew.methods.early.outcome import Voted
 
     if not isinstance(outcome, Voted):
         return []
@@ -240,7 +240,7 @@ def _rules(arms: Arms, outcome: Shown | Voted) -> list[str]:
 
 
 def _told(found: Answer, ids: list[str], runs: tuple[str, ...], options: dict[str, Any]) -> None:
-    from clew.audit.early.linear_probes import SHUFFLES
+    from clew.methods.early.linear_probes import SHUFFLES
 
     shares = found.arms.sizes.shares
     if found.curve is not None:

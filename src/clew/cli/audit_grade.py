@@ -17,7 +17,7 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     import numpy as np
 
-    from clew.credit.graded import Reading
+    from clew.methods.grade.graded import Reading
     from clew.harness.scoring import Plan
 
 TOKENS = "sum mean last min max"
@@ -56,8 +56,8 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     clew audit grade 'name=first/40/*' --policy P --reference R --select auroc --pick
     clew audit grade 4fzk2w --policy http://localhost:8000/v1#tuned --reference http://localhost:8001/v1#base
     """
-    from clew.credit import grade as g
-    from clew.credit import graded
+    from clew.methods.grade import grade as g
+    from clew.methods.grade import graded
     from clew.store.protocol import stamped
 
     store = common.open_store(store_path)
@@ -93,7 +93,7 @@ def _read(
     runs: list[Any], models: tuple[Any, Any], options: dict[str, Any]
 ) -> tuple[Reading, dict[Any, int], list[str]]:
     """Score the runs by both models, with a forecast from the first chunk on, and join what they say."""
-    from clew.credit import graded
+    from clew.methods.grade import graded
     from clew.harness import scoring
 
     plan = scoring.plan(runs)
@@ -137,7 +137,7 @@ def _tested(found: Reading, runs: list[Any], options: dict[str, Any]) -> dict[st
     """AUROC of the scores against success, with intervals over tasks; chosen on other tasks where that is asked for."""
     import numpy as np
 
-    from clew.credit import grade as g
+    from clew.methods.grade import grade as g
     from clew.store.protocol import rewards
 
     verdicts = rewards(runs[0].store, [run.id for run in runs])
@@ -181,7 +181,7 @@ def _selected(
     """Each arm's aggregation, the runs left to be reported on, and what the choosing was worth."""
     import numpy as np
 
-    from clew.credit import grade as g
+    from clew.methods.grade import grade as g
 
     count = int(task.max()) + 1
     dev = np.isin(task, np.random.default_rng(0).permutation(count)[: max(1, round(DEV * count))])
@@ -200,7 +200,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
     """The best run of each group, and what picking was worth where runs are judged."""
     import numpy as np
 
-    from clew.credit import grade as g
+    from clew.methods.grade import grade as g
     from clew.store.protocol import rewards
 
     grouped = [i for i, run in enumerate(runs[: len(scores)]) if run.group]
@@ -224,7 +224,7 @@ def _picked(runs: list[Any], scores: np.ndarray) -> dict[str, Any]:
 
 def _print_tested(result: Mapping[str, Any]) -> None:
     """How the score orders runs of a task, whether something simpler does so as well, and how it orders all runs."""
-    from clew.credit.grade import Share
+    from clew.methods.grade.grade import Share
 
     order = result["order"]
     for line in order.told:

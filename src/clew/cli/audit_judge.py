@@ -14,8 +14,8 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
-    from clew.audit.agreement.held import Estimate, Held, Part
-    from clew.audit.agreement.running import Judged, OwnJudge
+    from clew.methods.agreement.held import Estimate, Held, Part
+    from clew.methods.agreement.running import Judged, OwnJudge
     from clew.store import Run
 
 JUDGE_HELP = "Name of a value on the runs (reward, grade, ...), or file.py:function of a judge, which is run first."
@@ -68,9 +68,9 @@ def command(runs: tuple[str, ...], judge: str, as_json: bool, store_path: str, *
     clew audit judge --model http://127.0.0.1:8000/v1#NAME --rubric 'The refund was asked for.' --tune-only
     clew audit judge 'labelled-by=ann' --judge reward --kind difficulty --json
     """
-    from clew.audit.agreement.held import held
-    from clew.audit.agreement.rated import rated, star_scale, to_tune_on, verdict_scale
-    from clew.audit.agreement.running import run_judge
+    from clew.methods.agreement.held import held
+    from clew.methods.agreement.rated import rated, star_scale, to_tune_on, verdict_scale
+    from clew.methods.agreement.running import run_judge
     from clew.store.labels import verdict_set
 
     store = common.open_store(store_path)
@@ -111,7 +111,7 @@ def _own_judge(judge: str, options: Mapping[str, Any]) -> OwnJudge | None:
     Raises:
         BadInput: a rubric without a model, or a model beside a judge of another kind.
     """
-    from clew.audit.agreement.running import OwnJudge, load_judge
+    from clew.methods.agreement.running import OwnJudge, load_judge
 
     line = click.get_current_context().get_parameter_source("model") is click.core.ParameterSource.COMMANDLINE
     if not line and not options["rubric"]:  # the model of clew.toml plays; nobody asked it to judge
@@ -139,7 +139,7 @@ def _rubric(text: str) -> str:
 
 def _tell_cost(runs: list[Run], own: OwnJudge, options: Mapping[str, Any], as_json: bool) -> None:
     """Say how many runs will be judged and at what cost; with --dry that is all."""
-    from clew.audit.agreement.running import unjudged
+    from clew.methods.agreement.running import unjudged
 
     fresh = unjudged(runs, own.version)
     cost = own.cost(fresh) if own.cost is not None else {}

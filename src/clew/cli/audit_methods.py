@@ -11,7 +11,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.agreement.values_compared import Pair
+    from clew.methods.agreement.values_compared import Pair
 
 METHOD_HELP = "Compare this method with others; give it several times to compare these alone."
 
@@ -33,7 +33,7 @@ def command(runs: tuple[str, ...], methods: tuple[str, ...], as_json: bool, stor
     clew audit methods world=household --method g2po
     clew audit methods 'g2po<-1' --method g2po --method bellman --json
     """
-    from clew.audit.agreement.values_compared import compared, values_of
+    from clew.methods.agreement.values_compared import compared, values_of
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)

@@ -14,8 +14,8 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
-    from clew.audit.why.evidence import Case, Finding
-    from clew.audit.why.rewind import Change, Rewound
+    from clew.methods.why.evidence import Case, Finding
+    from clew.methods.why.rewind import Change, Rewound
     from clew.store import Keeper, Run
 
 CHANGE = re.compile(r"(?:(?P<name>[^=]+)=)?(?P<message>\d+):(?P<old>.*?)(?:=>(?P<new>.*))?", re.DOTALL)
@@ -58,10 +58,10 @@ def command(run: str, n: int, budget: int, as_json: bool, store_path: str, **opt
     clew audit why 4fzk2w --edits 'tests/**'             # why did it edit the tests?
     clew audit why 4fzk2w --where 'return<0.5' --sweep '0:12 errors=>{} errors' --doses 10,50,100,200
     """
-    from clew.audit.why import probes
-    from clew.audit.why.arms import Ledger
-    from clew.audit.why.evidence import filed
-    from clew.audit.why.question import why
+    from clew.methods.why import probes
+    from clew.methods.why.arms import Ledger
+    from clew.methods.why.evidence import filed
+    from clew.methods.why.question import why
 
     store = common.open_store(store_path)
     view = common.one(store, run)
@@ -100,7 +100,7 @@ def suspected(subject: Rewound) -> list[str]:
 
 def noted(name: str, old: str) -> list[str]:
     """Notes on a cause: its whole text where the name is shorter, and whether it could be divided further."""
-    from clew.audit.why.rewind import sentences
+    from clew.methods.why.rewind import sentences
 
     whole = " ".join(old.split())
     told = [f"{name} is: {whole}"] if whole and whole not in name else []
@@ -110,8 +110,8 @@ def noted(name: str, old: str) -> list[str]:
 
 def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
     """What is asked, from the options; the model is loaded here."""
-    from clew.audit.why import rewind
-    from clew.audit.why.evidence import Case, Hypothesis
+    from clew.methods.why import rewind
+    from clew.methods.why.evidence import Case, Hypothesis
     from clew.harness import Runner
 
     behaviour = rewind.Behaviour(options["does"], options["where"], options["edits"])
@@ -147,7 +147,7 @@ def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tupl
 
 
 def _places(view: Run, at: int, kind: str | None) -> tuple[list[Any], list[str]]:
-    from clew.audit.why import rewind
+    from clew.methods.why import rewind
 
     if kind == "steps":
         return rewind.steps(view, at)
@@ -160,7 +160,7 @@ def parsed(text: str) -> tuple[str, Change]:
     Raises:
         BadInput: it is not of that form.
     """
-    from clew.audit.why.rewind import Change
+    from clew.methods.why.rewind import Change
 
     match = CHANGE.fullmatch(text)
     if not match:
@@ -195,7 +195,7 @@ def forecast(view: Run, wanted: int, budget: int) -> None:
 
 def edits_told(subject: Rewound) -> None:
     """Print which act of the run itself edited the files, and from where on what it read before that is tested."""
-    from clew.audit.why.rewind import first_edit
+    from clew.methods.why.rewind import first_edit
     from clew.store.run import brief
 
     run, edits = subject.run, subject.behaviour.edits

@@ -16,8 +16,8 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.sequential import Limits
-    from clew.audit.versus import Finding, Verdict, Versus
+    from clew.methods.compare.sequential import Limits
+    from clew.methods.compare.versus import Finding, Verdict, Versus
     from clew.core.protocols import Taskset
     from clew.core.records import Cursor
     from clew.store import Keeper, Run
@@ -62,7 +62,7 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
     clew compare 4fzk2w@7 --models small,large -n 64 --verify 'python -m pytest -q'
     clew compare 4fzk2w --say 0='You are in a hurry.' -n 64
     """
-    from clew.audit.versus import filed
+    from clew.methods.compare.versus import filed
 
     store = common.open_store(store_path)
     run, at = common.cursor(store, place, options["step"])
@@ -91,7 +91,7 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
 
 def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, Any], *, n: int, batch: int) -> Versus:
     """The comparison that the line asks for, with its models loaded."""
-    from clew.audit.versus import Arm, Versus, success
+    from clew.methods.compare.versus import Arm, Versus, success
     from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
 
     changes = _changes(options)

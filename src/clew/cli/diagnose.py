@@ -21,8 +21,8 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clew.coding.diagnose.confidence import Calibration, Policy
-    from clew.coding.localise import Diagnosed
+    from clew.methods.diagnose.confidence import Calibration, Policy
+    from clew.methods.diagnose.localise import Diagnosed
     from clew.coding.repository.git import Git
 
 
@@ -87,7 +87,7 @@ def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any
     clew diagnose . --report bug.txt --model http://localhost:8000/v1#qwen3
     clew diagnose . --mcp
     """
-    from clew.coding.diagnose.repository_world import Diagnosis
+    from clew.methods.diagnose.repository_world import Diagnosis
 
     if options["mcp"]:
         common.refuse_others("--mcp", ("index", "commit", "mcp"), only=True)
@@ -105,13 +105,13 @@ def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any
         common.say(f"note: {tools.view.index.note}")
     calibration = known(index)
     if options["mcp"]:
-        from clew.coding.diagnose.mcp import Present, server
+        from clew.methods.diagnose.mcp import Present, server
         from clew.harness.tool_server import serve
 
         asyncio.run(serve(server(Present(tools, calibration))))
         return
-    from clew.coding.diagnose.confidence import policy
-    from clew.coding.localise import localise
+    from clew.methods.diagnose.confidence import policy
+    from clew.methods.diagnose.localise import localise
 
     chosen = policy(options["agent"], calibration)
     model = run_options.load_model(options["model"], options) if options["model"] else None
@@ -138,7 +138,7 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
     """
     from dataclasses import asdict
 
-    from clew.coding.diagnose.calibrate import calibrate as fit
+    from clew.methods.diagnose.calibrate import calibrate as fit
     from clew.coding.repository.repository import Index
 
     git, place = opened(repo, index)
@@ -197,8 +197,8 @@ def beside(index: Path) -> Path:
 
 def known(index: Path) -> Calibration:
     """The repository's calibration, or the bundled one of other projects."""
-    from clew.coding.diagnose.confidence import Calibration
-    from clew.coding.diagnose.known import ELSEWHERE
+    from clew.methods.diagnose.confidence import Calibration
+    from clew.methods.diagnose.known import ELSEWHERE
 
     return Calibration.load(beside(index)) if beside(index).exists() else ELSEWHERE
 
@@ -219,7 +219,7 @@ def reading(title: str = "files to read") -> Iterator[Callable[[int, int], None]
 
 def show(done: Diagnosed, policy: Policy, form: str, calibration: Calibration, store_path: str) -> None:
     """Print a diagnosis."""
-    from clew.coding.diagnose.finding import markdown
+    from clew.methods.diagnose.finding import markdown
 
     full = policy.full([f.confidence for f in done.findings])
     if form == "markdown":

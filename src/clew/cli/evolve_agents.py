@@ -19,10 +19,10 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.core.protocols import Model
     from clew.core.values import Task
-    from clew.evolve.agents import Labelled, RecordedRuns
-    from clew.evolve.agents.search_end import SearchEnd
-    from clew.evolve.archive import Archive
-    from clew.evolve.coevolve import Proposer
+    from clew.methods.coevolve.agents import Labelled, RecordedRuns
+    from clew.methods.coevolve.agents.search_end import SearchEnd
+    from clew.methods.coevolve.archive import Archive
+    from clew.methods.coevolve import Proposer
 
 FOLDER = Path(".clew/evolve")
 CLERK = "clew.evolve.agents.policy_clerk:policy_clerk"
@@ -112,7 +112,7 @@ class _Line:
 
     def __init__(self, options: dict[str, Any], store_path: str) -> None:
         from clew.core.keys import value_digest
-        from clew.evolve.coevolve import Rules
+        from clew.methods.coevolve import Rules
 
         self.options, self.seed = options, options["seed"]
         model = options["model"]
@@ -203,8 +203,8 @@ class _Line:
             raise BadInput("the proposer lines has no lines to write", remedy=remedy)
 
     def _banks(self, clerk: bool) -> tuple[list[str], list[str]]:
-        from clew.evolve.agents.line_judge import judge_lines
-        from clew.evolve.agents.policy_clerk import policy_lines
+        from clew.methods.coevolve.agents.line_judge import judge_lines
+        from clew.methods.coevolve.agents.policy_clerk import policy_lines
 
         rules = getattr(self.taskset, "rules", ())
         own = _lines_of(self.options["bank"]) if self.options["bank"] else policy_lines(rules) if clerk else []
@@ -213,7 +213,7 @@ class _Line:
         return own, judge_lines(rules) if self.judge == LINES else []
 
     def _start(self, clerk: bool) -> dict[str, object]:
-        from clew.evolve.agents import line_judge, policy_clerk, prompted_judge
+        from clew.methods.coevolve.agents import line_judge, policy_clerk, prompted_judge
 
         given = self.options["start"], self.options["judge_start"]
         agent = _text_of(given[0]) if given[0] else policy_clerk.FIRST if clerk else "You are a careful agent."
@@ -253,11 +253,11 @@ class _Line:
 
     async def search(self) -> tuple[SearchEnd, dict[str, float], str]:
         """Make or read labelled work, search, compare; what the search came to, what it spent, what ended it."""
-        from clew.evolve.agents import AgentsWork, Counted, RecordedRuns
-        from clew.evolve.agents.agents_work import SLOT
-        from clew.evolve.agents.search_end import search_end
-        from clew.evolve.archive import Archive
-        from clew.evolve.coevolve import evolve
+        from clew.methods.coevolve.agents import AgentsWork, Counted, RecordedRuns
+        from clew.methods.coevolve.agents.agents_work import SLOT
+        from clew.methods.coevolve.agents.search_end import search_end
+        from clew.methods.coevolve.archive import Archive
+        from clew.methods.coevolve import evolve
 
         runs = RecordedRuns(self.runner, self.argument, self.name)
         labelled = await self._labelled(runs) if self.judged else None
@@ -293,10 +293,10 @@ class _Line:
             archive.close()
 
     def _judging(self) -> Any:
-        from clew.evolve.agents import PromptedJudge, RecordedRuns
-        from clew.evolve.agents.agents_work import by_lines
-        from clew.evolve.agents.line_judge import accepts_by
-        from clew.evolve.agents.prompted_judge import AGENT
+        from clew.methods.coevolve.agents import PromptedJudge, RecordedRuns
+        from clew.methods.coevolve.agents.agents_work import by_lines
+        from clew.methods.coevolve.agents.line_judge import accepts_by
+        from clew.methods.coevolve.agents.prompted_judge import AGENT
         from clew.harness import Runner
 
         if self.judge == LINES:
@@ -306,7 +306,7 @@ class _Line:
         return PromptedJudge(RecordedRuns(runner, "prompt", self.name))
 
     def _proposer(self) -> Proposer:
-        from clew.evolve.coevolve import PromptRewriter, SymbolicChanges, lines_from
+        from clew.methods.coevolve import PromptRewriter, SymbolicChanges, lines_from
 
         if self.proposes != LINES:
             return PromptRewriter(self._model(self.proposes), list(self.start), style=self.options["style"])
@@ -317,9 +317,9 @@ class _Line:
 
     async def _labelled(self, runs: RecordedRuns) -> Labelled:
         """The user's labelled work, or what is made once and kept in the folder."""
-        from clew.evolve.agents import labelled_from, refuse_overlap
-        from clew.evolve.agents.labelled_work import written
-        from clew.evolve.agents.made_labels import made_labels
+        from clew.methods.coevolve.agents import labelled_from, refuse_overlap
+        from clew.methods.coevolve.agents.labelled_work import written
+        from clew.methods.coevolve.agents.made_labels import made_labels
 
         given: Path | None = self.options["anchor"]
         path = given or self.folder / "anchor.jsonl"

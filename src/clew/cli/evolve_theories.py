@@ -19,13 +19,13 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.protocols import Model
-    from clew.evolve.theory.choice_fits import Choices, HeldOut, Rule
-    from clew.evolve.theory.choice_forms import Form
-    from clew.evolve.theory.choice_trials import Trials
-    from clew.evolve.theory.labs import Lab
-    from clew.evolve.theory.theory_loop import Rules, State
-    from clew.evolve.theory.theory_proposers import Proposer
-    from clew.evolve.theory.verdict_words import Verdict
+    from clew.methods.theories.choice_fits import Choices, HeldOut, Rule
+    from clew.methods.theories.choice_forms import Form
+    from clew.methods.theories.choice_trials import Trials
+    from clew.methods.theories.labs import Lab
+    from clew.methods.theories.theory_loop import Rules, State
+    from clew.methods.theories.theory_proposers import Proposer
+    from clew.methods.theories.verdict_words import Verdict
 
 FOLDER = Path(".clew") / "evolve"
 LOG = "theories.log"
@@ -77,8 +77,8 @@ def command(as_json: bool, **options: Any) -> None:
     clew evolve theories --bank choices.jsonl --cycles 4
     clew evolve theories --bank choices.jsonl --model http://localhost:8000/v1#qwen3 --sources 3
     """
-    from clew.evolve.archive import ChainedLog
-    from clew.evolve.theory.theory_loop import search
+    from clew.methods.coevolve.archive import ChainedLog
+    from clew.methods.theories.theory_loop import search
 
     rules = _rules(options)
     bank, about = _bank(options)
@@ -114,7 +114,7 @@ def command(as_json: bool, **options: Any) -> None:
 
 
 def _rules(options: Mapping[str, Any]) -> Rules:
-    from clew.evolve.theory.theory_loop import Rules
+    from clew.methods.theories.theory_loop import Rules
 
     given = options["first"] or ("tally,wadd" if options["people"] == "ttb" else "ttb,wadd")
     if not options["first"] and options["people"] == "wadd":
@@ -131,7 +131,7 @@ def _bank(options: Mapping[str, Any]) -> tuple[dict[str, Trials], dict[str, Any]
         BadInput: the line names no people, or two kinds.
     """
     from clew.core.keys import value_digest
-    from clew.evolve.theory.choice_trials import read_bank
+    from clew.methods.theories.choice_trials import read_bank
 
     kinds = [name for name in ("people", "bank", "study") if options[name]]
     if len(kinds) != 1:
@@ -150,10 +150,10 @@ def _lab(options: Mapping[str, Any], rules: Rules, bank: Mapping[str, Trials], f
     """Where choices come from; None where a study was only rehearsed."""
     import numpy as np
 
-    from clew.evolve.theory.choice_designs import random_design
-    from clew.evolve.theory.labs import lab_of
-    from clew.evolve.theory.prolific import TOKEN
-    from clew.evolve.theory.simulated_people import SimulatedPeople
+    from clew.methods.theories.choice_designs import random_design
+    from clew.methods.theories.labs import lab_of
+    from clew.methods.theories.prolific import TOKEN
+    from clew.methods.theories.simulated_people import SimulatedPeople
 
     if options["people"]:
         return SimulatedPeople(options["people"], rules.people, options["noise"], rules.seed)
@@ -169,7 +169,7 @@ def _lab(options: Mapping[str, Any], rules: Rules, bank: Mapping[str, Trials], f
     lab = lab_of({**told, "connector": "prolific", "folder": str(folder), "token": token})
     design = random_design(np.random.default_rng(0), rules.highest)
     if not options["publish"]:
-        from clew.evolve.theory.labs import PeopleOnProlific
+        from clew.methods.theories.labs import PeopleOnProlific
 
         assert isinstance(lab, PeopleOnProlific)
         common.echo(f"a dry run: nothing is sent, and nothing is paid. Each of {2 * rules.cycles} designs would be:")
@@ -182,13 +182,13 @@ def _lab(options: Mapping[str, Any], rules: Rules, bank: Mapping[str, Trials], f
 
 
 def _proposer(model: Model | None) -> Proposer:
-    from clew.evolve.theory.theory_proposers import GrammarProposer, ModelProposer
+    from clew.methods.theories.theory_proposers import GrammarProposer, ModelProposer
 
     return GrammarProposer() if model is None else ModelProposer(model)
 
 
 def _asks(options: Mapping[str, Any], rules: Rules) -> str:
-    from clew.evolve.theory.theory_loop import ITERATIONS
+    from clew.methods.theories.theory_loop import ITERATIONS
 
     if not options["model"]:
         return ""
@@ -205,10 +205,10 @@ def _verdict(state: State, model: Model | None, options: Mapping[str, Any]) -> V
     """Theories fitted and measured on experiments left out; None where fewer than three designs were asked."""
     import numpy as np
 
-    from clew.evolve.theory.choice_fits import guessed, leave_one_out
-    from clew.evolve.theory.mechanism_twins import FEWEST, claims
-    from clew.evolve.theory.noise_ceiling import noise_floor
-    from clew.evolve.theory.verdict_words import GUESS, named, verdict
+    from clew.methods.theories.choice_fits import guessed, leave_one_out
+    from clew.methods.theories.mechanism_twins import FEWEST, claims
+    from clew.methods.theories.noise_ceiling import noise_floor
+    from clew.methods.theories.verdict_words import GUESS, named, verdict
 
     seen: list[Choices] = [one.trials for one in state.observations]
     if len(seen) < FEWEST:
@@ -230,7 +230,7 @@ def _verdict(state: State, model: Model | None, options: Mapping[str, Any]) -> V
 def _fitted(state: State) -> dict[str, Rule]:
     """The theories that are fitted for the verdict, by name: those that it began with, the best structures that the
     search found, and the canonical theories that are special cases of these."""
-    from clew.evolve.theory.choice_forms import BOUNDS, KNOWN, rule
+    from clew.methods.theories.choice_forms import BOUNDS, KNOWN, rule
 
     shaped: dict[str, Form] = {}  # one of each structure: the ranges are fitted anew
     for form, _ in state.ranked():
@@ -251,9 +251,9 @@ def _sources(
     ended: Callable[[], None],
 ) -> dict[str, HeldOut]:
     """Theories that the model writes as Python, fitted in the sandbox; what was refused is told and counted."""
-    from clew.evolve.theory.code_search import search
-    from clew.evolve.theory.theory_code import TheoryFailed
-    from clew.evolve.theory.theory_writer import Known, TheoryWriter
+    from clew.methods.theories.code_search import search
+    from clew.methods.theories.theory_code import TheoryFailed
+    from clew.methods.theories.theory_writer import Known, TheoryWriter
     from clew.sandbox.sandbox import Sandbox
 
     writer, box, found = TheoryWriter(model), Sandbox(), dict[str, HeldOut]()
@@ -277,7 +277,7 @@ def _sources(
 
 def _more_designs(offered: int | None) -> str:
     """What to do where too few designs were asked for a verdict."""
-    from clew.evolve.theory.mechanism_twins import FEWEST
+    from clew.methods.theories.mechanism_twins import FEWEST
 
     if offered is not None and offered < FEWEST:
         return f"The bank has {offered} different designs: add choices on {FEWEST - offered} more to get a verdict."
@@ -285,8 +285,8 @@ def _more_designs(offered: int | None) -> str:
 
 
 def _end(state: State, verdict: Verdict | None, folder: Path, as_json: bool, offered: int | None) -> None:
-    from clew.audit.design import student
-    from clew.evolve.theory.theory_loop import sentence
+    from clew.methods.compare.design import student
+    from clew.methods.theories.theory_loop import sentence
 
     assert state.ended is not None
     words = [sentence(state.ended)] if verdict is None else list(verdict.words)

@@ -16,7 +16,7 @@ from clew.cli.shared import common, option
 from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
-    from clew.coding.gate.candidates import Checks
+    from clew.methods.gate.candidates import Checks
     from clew.core.values import Task
     from clew.store import Keeper
 
@@ -100,7 +100,7 @@ def command(change: str | None, as_json: bool, store_path: str, **options: Any) 
     clew gate --run name=fix/* --critic "pytest -q tests/test_x.py" --oracle "pytest -q"
     clew gate main..work --critic "mypy src" --oracle "make test" --refine "python agent.py {file}"
     """
-    from clew.coding.gate.candidates import Checks
+    from clew.methods.gate.candidates import Checks
 
     if (options["horizon"] or 1) > 1 and not options["refine"]:
         remedy = "Name with --refine the command that makes the next candidate."
@@ -166,8 +166,8 @@ def _candidate(checks: Checks, change: str) -> Task:
 
 def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
     """Print what each rule would have saved and lost, from the verdicts there are."""
-    from clew.coding.gate.line_rules import choose, held_out, once
-    from clew.coding.gate_agent import history
+    from clew.methods.gate.line_rules import choose, held_out, once
+    from clew.methods.gate.gate_agent import history
 
     if not options["sources"] and not options["oracle"]:
         remedy = "Name them with --from, or the oracle of past runs with --oracle; or name a change."
@@ -206,8 +206,8 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
 
 def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], as_json: bool) -> None:
     """Run every check on broken variants of the file, from which the critics' rates are learnt."""
-    from clew.coding.gate.line_rules import Rule, judge, once
-    from clew.coding.gate.mutants import mutants
+    from clew.methods.gate.line_rules import Rule, judge, once
+    from clew.coding.repairs.mutants import mutants
 
     source = Path(checks.folder, checks.find(file).data["file"]).read_text()
     tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"] or 0)]

@@ -11,8 +11,8 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.coding.gate.candidates import Checks
-    from clew.coding.gate.line_rules import Choice, Found, Seen
+    from clew.methods.gate.candidates import Checks
+    from clew.methods.gate.line_rules import Choice, Found, Seen
     from clew.core.values import Task
     from clew.store import Keeper, Run
 
@@ -21,8 +21,8 @@ class Gate:
     """What is known of the candidates of a cell, the rule chosen from it, and how it is followed."""
 
     def __init__(self, store: Keeper, checks: Checks, options: dict[str, Any], names: dict[str, str]) -> None:
-        from clew.coding.gate.line_rules import choose
-        from clew.coding.gate_agent import history
+        from clew.methods.gate.line_rules import choose
+        from clew.methods.gate.gate_agent import history
 
         self.store, self.checks, self.options = store, checks, options
         self.cell = options["cell"] or Path(checks.folder).name
@@ -47,7 +47,7 @@ class Gate:
 
     def run(self, tasks: list[Task], mutants: str = "") -> list[Run]:
         """Follow the rule over each candidate; ``mutants`` names a collection of mutants, and all is run on those."""
-        from clew.coding.gate_agent import AGENT
+        from clew.methods.gate.gate_agent import AGENT
         from clew.harness import Runner
 
         rule, o = self.choice.best.rule, self.options
@@ -73,7 +73,7 @@ def _renamed(verdicts: Any, names: dict[str, str]) -> dict[str, bool]:
 
 def verdicts_of(sources: tuple[str, ...], oracle: str) -> tuple[list[Seen], dict[str, float]]:
     """The candidates that files tell of, and running times."""
-    from clew.coding.gate.past_verdicts import read
+    from clew.methods.gate.past_verdicts import read
 
     rows, seconds = list[Any](), dict[str, float]()
     for source in sources:
@@ -109,7 +109,7 @@ def ended(run: Run) -> dict[str, Any]:
 
 def report(run: Run, gate: Gate, before: bool, as_json: bool) -> str:
     """Print the decisions and their reasons, in the order in which they were taken."""
-    from clew.coding.gate.line_rules import belief
+    from clew.methods.gate.line_rules import belief
 
     end, notes = ended(run), [(c.action, json.loads(c.text)) for c in run.calls if c.kind == "note" and c.text]
     decisions = [data for name, data in notes if name == "gate decision"]

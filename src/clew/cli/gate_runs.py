@@ -14,7 +14,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.coding.gate.candidates import Checks
+    from clew.methods.gate.candidates import Checks
     from clew.core.records import Cursor
     from clew.store import Keeper, Run
 
@@ -101,7 +101,7 @@ def _decided(
 
 def _checks(store_path: str, run: Run, before: str, options: dict[str, Any], names: dict[str, str]) -> Checks:
     """The checks, in the workspace that the run was made in; of a recorded program, in one of the usual bounds."""
-    from clew.coding.gate.candidates import Checks
+    from clew.methods.gate.candidates import Checks
     from clew.core.registry import make_ref, parse_ref
     from clew.worlds.workspace import Workspace
 

@@ -16,9 +16,9 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.coding.kernels.compiled import Compiled, Remark
-    from clew.coding.kernels.counts import Site
-    from clew.coding.kernels.rules import Backend, Finding
+    from clew.methods.kernels.compiled import Compiled, Remark
+    from clew.methods.kernels.counts import Site
+    from clew.methods.kernels.rules import Backend, Finding
 
 HELP = """Find out why a kernel is slow, and search for a faster one.
 
@@ -65,7 +65,7 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
     clew kernels tune my_kernel.c --driver main.c
     clew kernels tune softmax --model http://localhost:8000/v1#qwen3 --budget 12
     """
-    from clew.coding.kernels.world import Kernels, tries_of
+    from clew.methods.kernels.world import Kernels, tries_of
     from clew.harness import Runner
 
     ref = options["model"]
@@ -100,7 +100,7 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
 
 def report(run: str, tries: list[dict[str, Any]], final: dict[str, Any]) -> None:
     """Print the builds in the order in which they were tried, and how much faster the best is."""
-    from clew.coding.kernels.kernel import STRONG
+    from clew.methods.kernels.kernel import STRONG
 
     rows, best = [], 1.0
     for number, told in enumerate(tries, 1):
@@ -150,8 +150,8 @@ def explain(
     clew kernels explain kernel.cubin --gemm
     clew kernels explain profile.csv --bound memory
     """
-    from clew.coding.kernels import compiled
-    from clew.coding.kernels.rules import advice, diagnose
+    from clew.methods.kernels import compiled
+    from clew.methods.kernels.rules import advice, diagnose
 
     source = file.suffix in compiled.COMPILERS
     for given, wanted, fits in (
@@ -196,7 +196,7 @@ class Measured(NamedTuple):
 
 
 def _tell(found: Measured, findings: Sequence[Finding], more: Sequence[str], as_json: bool) -> None:
-    from clew.coding.kernels import compiled
+    from clew.methods.kernels import compiled
 
     if as_json:
         told: dict[str, Any] = {"kernel": found.name, "backend": found.backend, "metrics": found.metrics}
@@ -231,7 +231,7 @@ def _is_object(file: Path) -> bool:
 
 def _of_object(path: Path, given: Path, symbol: str, said: str) -> Measured:
     """Metrics of a compiled function, with the places, flags and remarks that belong to it."""
-    from clew.coding.kernels import compiled, counts, disassembly
+    from clew.methods.kernels import compiled, counts, disassembly
 
     name = symbol or next(iter(disassembly.functions(path)), "")
     if not name:
@@ -246,7 +246,7 @@ def _of_object(path: Path, given: Path, symbol: str, said: str) -> Measured:
 
 def measured(file: Path, symbol: str, ptxas: Path | None) -> tuple[dict[str, float], Backend, str]:
     """Metrics of a profile or of CUDA code, their backend, and the kernel's name."""
-    from clew.coding.kernels import cubins, profiles
+    from clew.methods.kernels import cubins, profiles
 
     if file.suffix in (".json", ".csv"):
         metrics, backend = profiles.read(file, symbol)

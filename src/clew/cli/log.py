@@ -79,7 +79,7 @@ def _runs(rows: list[dict[str, Any]]) -> None:
 
 
 def _zero_variance(store: Keeper, query: tuple[str, ...], limit: int, as_json: bool) -> None:
-    from clew.audit.zero_variance import zero_variance
+    from clew.methods.compare.zero_variance import zero_variance
 
     names = dict.fromkeys(run.group for run in reversed(common.choose(store, query)) if run.group)
     lines = zero_variance(store, [store.group(name) for name in names])

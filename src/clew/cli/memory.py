@@ -17,7 +17,7 @@ from clew.core.printable import visible
 from clew.core.stats import deviate, wilson
 
 if TYPE_CHECKING:
-    from clew.audit.worth.filed_worth import Known
+    from clew.methods.memory.worth.filed_worth import Known
     from clew.core.records import Report
     from clew.harness.memory import Item
     from clew.harness.memory.telling import Share
@@ -112,8 +112,8 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     \b
     clew memory show shop k3j2
     """
-    from clew.audit.lessons.learn import seen_again
-    from clew.audit.worth.filed_worth import known
+    from clew.methods.memory.lessons.learn import seen_again
+    from clew.methods.memory.worth.filed_worth import known
     from clew.harness.memory import Memory
     from clew.harness.memory.telling import CAVEAT, told
 

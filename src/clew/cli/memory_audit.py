@@ -12,9 +12,9 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit.worth.unproven import Lists
-    from clew.audit.worth.worth_audit import Finding, Plan
-    from clew.audit.worth.worth_verdict import Worth
+    from clew.methods.memory.worth.unproven import Lists
+    from clew.methods.memory.worth.worth_audit import Finding, Plan
+    from clew.methods.memory.worth.worth_verdict import Worth
     from clew.harness.memory import Memory
 
 ITEMS_HELP = "Only these items, by their ids.  [default: all in use, those given to most runs first]"
@@ -51,8 +51,8 @@ def command(memory: str, as_json: bool, store_path: str, **options: Any) -> None
     clew memory audit shop -n 100
     clew memory audit shop --items k3j2,m2aa --runs 'tag:evening'
     """
-    from clew.audit.worth import filed_worth, unproven, worth_audit
-    from clew.audit.worth.left_out import Forks
+    from clew.methods.memory.worth import filed_worth, unproven, worth_audit
+    from clew.methods.memory.worth.left_out import Forks
     from clew.harness.memory import Memory
 
     store = common.open_store(store_path)
@@ -139,7 +139,7 @@ def _lists(listed: Lists, book: Memory) -> None:
 
 
 def _next(book: Memory, plan: Plan, found: Finding | None, listed: Lists, options: dict[str, Any]) -> None:
-    from clew.audit.worth.worth_verdict import ALPHA
+    from clew.methods.memory.worth.worth_verdict import ALPHA
 
     worth = found.worth if found is not None else []
     lines = []

@@ -14,11 +14,11 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
-    from clew.audit.craft.crafting import Crafted
-    from clew.audit.craft.drafting import Codifier
-    from clew.audit.craft.returning import Record, Returned
-    from clew.audit.craft.stored_plays import Finish
-    from clew.audit.craft.thresholds import Due
+    from clew.methods.memory.craft.crafting import Crafted
+    from clew.methods.memory.craft.drafting import Codifier
+    from clew.methods.memory.craft.returning import Record, Returned
+    from clew.methods.memory.craft.stored_plays import Finish
+    from clew.methods.memory.craft.thresholds import Due
     from clew.harness.memory import Item, Memory
 
 CODIFIER_HELP = "Who writes tools: a model, as `clew run` takes it, or file.py:function of a plan, queries and tools."
@@ -63,9 +63,9 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     clew memory craft shop --codifier openai:gpt-5-mini
     clew memory craft shop --codifier mine.py:codify --theta 3 --shadow 5
     """
-    from clew.audit.craft.returning import records, returned
-    from clew.audit.craft.workshop import offered, survey
-    from clew.audit.lessons.spent import ledger
+    from clew.methods.memory.craft.returning import records, returned
+    from clew.methods.memory.craft.workshop import offered, survey
+    from clew.methods.memory.lessons.spent import ledger
     from clew.harness.memory import Memory
 
     if not options["dry"] and not options["codifier"]:
@@ -111,7 +111,7 @@ def _theta(text: str) -> int | None:
 
 
 def _finish(text: str) -> Finish | None:
-    from clew.audit.craft.stored_plays import Finish
+    from clew.methods.memory.craft.stored_plays import Finish
 
     if not text:
         return None
@@ -122,9 +122,9 @@ def _finish(text: str) -> Finish | None:
 
 
 def _codifier(options: Mapping[str, Any]) -> Codifier:
-    from clew.audit.craft.model_codifier import ModelCodifier
-    from clew.audit.craft.own_codifier import load_codifier
-    from clew.audit.lessons.references import is_own
+    from clew.methods.memory.craft.model_codifier import ModelCodifier
+    from clew.methods.memory.craft.own_codifier import load_codifier
+    from clew.methods.memory.lessons.references import is_own
     from clew.core.values import Sampling
 
     ref = options["codifier"]
@@ -136,8 +136,8 @@ def _codifier(options: Mapping[str, Any]) -> Codifier:
 
 def _guess(codifier: Codifier | None, book: Memory) -> float:
     """Tokens of a build before one was measured: of a model, one question of a plan and half of the longest answer."""
-    from clew.audit.craft.crafting import different
-    from clew.audit.craft.model_codifier import ModelCodifier
+    from clew.methods.memory.craft.crafting import different
+    from clew.methods.memory.craft.model_codifier import ModelCodifier
 
     if not isinstance(codifier, ModelCodifier):
         return 0.0
@@ -165,7 +165,7 @@ def _used(tool: Item, record: Record) -> dict[str, object]:
 
 
 def _tell(found: Sequence[Due], gone: Sequence[Returned], tools: Sequence[Mapping[str, object]], dry: bool) -> None:
-    from clew.audit.craft.workshop import never
+    from clew.methods.memory.craft.workshop import never
 
     for one in gone:
         common.echo(f"{one.name} ({one.tool}) {'would be ' if dry else ''}{one.why}")
@@ -193,8 +193,8 @@ def _tell_cost(chosen: Sequence[Due], guess: float, options: Mapping[str, Any], 
     most = f"; about {guess * len(chosen):,.0f} tokens, with second tries three times as many" if guess else ""
     common.say(f"to build: {len(chosen)} tool{'s' * (len(chosen) != 1)}{most}")
     for one in chosen if options["fresh"] else ():
-        from clew.audit.craft.fresh_plays import expected
-        from clew.audit.craft.workshop import followed
+        from clew.methods.memory.craft.fresh_plays import expected
+        from clew.methods.memory.craft.workshop import followed
 
         some, most_of = followed(book, one.plan), options["fresh"]
         if some:
@@ -209,7 +209,7 @@ def _tell_cost(chosen: Sequence[Due], guess: float, options: Mapping[str, Any], 
 def _built(
     book: Memory, chosen: Sequence[Due], codifier: Codifier, finish: Finish | None, options: Mapping[str, Any]
 ) -> list[Crafted]:
-    from clew.audit.craft.workshop import build
+    from clew.methods.memory.craft.workshop import build
     from clew.core.aio import run_sync
 
     done: list[Crafted] = []

@@ -14,8 +14,8 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
-    from clew.audit.lessons.lesson import Learnt, Reflector, Screen
-    from clew.audit.lessons.spent import Spent
+    from clew.methods.memory.lessons.lesson import Learnt, Reflector, Screen
+    from clew.methods.memory.lessons.spent import Spent
     from clew.harness.memory import Memory
     from clew.store import Run
 
@@ -59,8 +59,8 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     clew memory learn shop 'world=desk' --reflector http://127.0.0.1:8000/v1#NAME --limit 50
     clew memory learn shop --reflector mine.py:reflect --screen openai:gpt-5-mini
     """
-    from clew.audit.lessons.learn import learn, reflected
-    from clew.audit.lessons.spent import ledger
+    from clew.methods.memory.lessons.learn import learn, reflected
+    from clew.methods.memory.lessons.spent import ledger
     from clew.core.aio import run_sync
     from clew.harness.memory import Memory
 
@@ -87,8 +87,8 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
 
 
 def _reflector(options: Mapping[str, Any]) -> Reflector:
-    from clew.audit.lessons.model_reflector import ModelReflector
-    from clew.audit.lessons.references import is_own, load_reflector
+    from clew.methods.memory.lessons.model_reflector import ModelReflector
+    from clew.methods.memory.lessons.references import is_own, load_reflector
     from clew.core.values import Sampling
 
     ref = options["reflector"]
@@ -99,9 +99,9 @@ def _reflector(options: Mapping[str, Any]) -> Reflector:
 
 
 def _screen(options: Mapping[str, Any]) -> Screen:
-    from clew.audit.lessons.model_screen import ModelScreen
-    from clew.audit.lessons.references import is_own, load_screen
-    from clew.audit.lessons.screens import RuleScreen
+    from clew.methods.memory.lessons.model_screen import ModelScreen
+    from clew.methods.memory.lessons.references import is_own, load_screen
+    from clew.methods.memory.lessons.screens import RuleScreen
 
     ref = options["screen"]
     if ref in RULES:
@@ -117,9 +117,9 @@ def _tell_cost(
     as_json: bool,
 ) -> None:
     """Say how many runs it will reflect on and at what cost; with --dry that is all."""
-    from clew.audit.lessons.model_reflector import ModelReflector
-    from clew.audit.lessons.model_screen import ModelScreen
-    from clew.audit.lessons.run_view import RunView
+    from clew.methods.memory.lessons.model_reflector import ModelReflector
+    from clew.methods.memory.lessons.model_screen import ModelScreen
+    from clew.methods.memory.lessons.run_view import RunView
 
     reflector, screen = asked
     cost = reflector.cost([RunView(run) for run in runs]) if isinstance(reflector, ModelReflector) else {}

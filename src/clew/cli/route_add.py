@@ -12,7 +12,7 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.route.fit_router import Probes
+    from clew.methods.routing.fit_router import Probes
 
 FROM_HELP = "Read its rewards from this file instead of asking it: columns question, worker, reward."
 REF_HELP = "With --from: the model that it is.  [default: its name in the file]"
@@ -50,7 +50,7 @@ def command(router: str, model: str, as_json: bool, store_path: str, folder: str
     clew route add router openai:gpt-5-nano --data q.jsonl --reward numeric -o larger
     """
     from clew.models.compose import router as routers
-    from clew.route import fit_router
+    from clew.methods.routing import fit_router
 
     before = routers.load(Path(router))
     probes = fit_router.probes_of(Path(router), before)
@@ -84,7 +84,7 @@ def _asked(
 ) -> dict[str, float] | None:
     """Mean rewards at the probe questions by name, measured as `clew route measure` does; None where nothing is to be
     asked yet."""
-    from clew.route import measuring
+    from clew.methods.routing import measuring
 
     options["agent"] = run_options.agent_for(options, options["agent"])
     taskset = run_options.world_of(options, options["agent"], judged=True)
@@ -110,7 +110,7 @@ def _asked(
 def _read(path: Path, model: str) -> dict[str, float]:
     """Mean rewards of one worker by question, as ``from_rows`` names questions."""
     from clew.exchange.dataset.table import read
-    from clew.route.reward_matrix import means_of
+    from clew.methods.routing.reward_matrix import means_of
 
     found = means_of(read(path).rows, model)
     if not found:

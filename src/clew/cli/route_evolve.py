@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from clew.core.values import Task
     from clew.harness import Runner
     from clew.models.compose.routed import Routed
-    from clew.route.evolution import Evolved, Search
-    from clew.route.reward_matrix import F64, Matrix
-    from clew.route.world_episodes import Change, WorldEpisodes
+    from clew.methods.routing.evolution import Evolved, Search
+    from clew.methods.routing.reward_matrix import F64, Matrix
+    from clew.methods.routing.world_episodes import Change, WorldEpisodes
 
 OUT_HELP = "Folder of the evolved router; what lies there is replaced."
 
@@ -59,8 +59,8 @@ def command(router: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     clew route fit pool -o router
     clew route evolve router pool --world household -o evolved
     """
-    from clew.route.evolution import Search, evolve
-    from clew.route.world_episodes import Change, WorldEpisodes
+    from clew.methods.routing.evolution import Search, evolve
+    from clew.methods.routing.world_episodes import Change, WorldEpisodes
 
     options |= {"path": "", "workers": "", "family": ""}
     found = matrix_of(runs, store_path, options)

@@ -16,8 +16,8 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.core.records import Report
     from clew.models.compose.router import Features
-    from clew.route.advice import Advice
-    from clew.route.reward_matrix import F64, Matrix
+    from clew.methods.routing.advice import Advice
+    from clew.methods.routing.reward_matrix import F64, Matrix
 
 OUT_HELP = "Folder of the router; what lies there is replaced."
 REF_HELP = "Model of a worker, where its name in the file is not one: NAME=MODEL; may be repeated."
@@ -68,7 +68,7 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, folder: str, 
     clew route fit pool -o router --backbone ./weights
     clew route fit --from rewards.jsonl -o router --ref small=openai:gpt-5-mini --ref large=openai:gpt-5
     """
-    from clew.route import fit_router
+    from clew.methods.routing import fit_router
 
     refs, found = _refs(options["refs"]), matrix_of(runs, store_path, options)
     say: Callable[[str], None] = common.say if as_json else common.echo
@@ -115,7 +115,7 @@ def _by_ngrams(found: Matrix, options: dict[str, Any]) -> Way:
 def _by_backbone(found: Matrix, options: dict[str, Any], say: Callable[[str], None]) -> Way:
     """Hidden states, beside n-grams over the same questions; with scales where these gain on held-out questions."""
     from clew.models.compose.backbone import Backbone
-    from clew.route.contest import Read, earned_by, gain_of
+    from clew.methods.routing.contest import Read, earned_by, gain_of
 
     layer = int(options["layer"]) if options["layer"].isdecimal() else options["layer"]
     backbone = Backbone.of(options["backbone"], layer, options["position"], options["tokens"])
@@ -149,8 +149,8 @@ def _by_backbone(found: Matrix, options: dict[str, Any], say: Callable[[str], No
 def _scaling(found: Matrix, backbone: Any, h: F64, options: dict[str, Any], say: Callable[[str], None]) -> Any:
     """Scales to be trained, what enters their block read; and the most steps that training can take."""
     from clew.fit.scaled_head import Rates
-    from clew.route.contest import FOLDS
-    from clew.route.scale_gain import Scaling
+    from clew.methods.routing.contest import FOLDS
+    from clew.methods.routing.scale_gain import Scaling
 
     rates = Rates(options["steps"])
     total = (FOLDS + 1) * rates.steps
@@ -165,9 +165,9 @@ def _scaling(found: Matrix, backbone: Any, h: F64, options: dict[str, Any], say:
 
 def _joining(found: Matrix, way: Way, options: dict[str, Any]) -> dict[str, Report]:
     """What it is worth that each worker in turn joins by its probe answers alone."""
-    from clew.route import probe_head
-    from clew.route.contest import FOLDS, Read
-    from clew.route.question_space import vectors
+    from clew.methods.routing import probe_head
+    from clew.methods.routing.contest import FOLDS, Read
+    from clew.methods.routing.question_space import vectors
 
     centred = way.features is not None and way.features.centred
     read = Read.fixed(vectors(found.texts) if way.h is None else way.h, centred)
@@ -181,7 +181,7 @@ def _joining(found: Matrix, way: Way, options: dict[str, Any]) -> dict[str, Repo
 def read_texts(texts: tuple[str, ...], features: Features) -> F64:
     """Vectors of texts by a router's features, float64 [Q, dim]; a backbone's are kept, so that each is read once."""
     from clew.models.compose.backbone import Backbone
-    from clew.route.question_space import vectors
+    from clew.methods.routing.question_space import vectors
 
     if not isinstance(features, Backbone):
         return vectors(texts, features)

@@ -14,8 +14,8 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.values import Task
-    from clew.route.measuring import Wanted
-    from clew.route.reward_matrix import Matrix
+    from clew.methods.routing.measuring import Wanted
+    from clew.methods.routing.reward_matrix import Matrix
 
 MODELS_HELP = "The pool: models as `clew run` takes them, with commas between them; may be repeated."
 NAME_HELP = "Tag for the runs, by which the next verbs name them.  [default: of the rewards]"
@@ -48,7 +48,7 @@ def command(models: tuple[str, ...], n: int, as_json: bool, store_path: str, **o
     clew route measure --models openai:gpt-5-mini,openai:gpt-5 --data q.jsonl --reward numeric -n 4
     clew route measure --models household-sft,./checkpoint --world household --tasks 200 --name pool
     """
-    from clew.route import measuring
+    from clew.methods.routing import measuring
 
     pool = pool_of(models)
     options["agent"] = run_options.agent_for(options, options["agent"])
@@ -114,7 +114,7 @@ def _forecast(plan: list[Wanted], tasks: list[Task], n: int) -> dict[str, Any]:
 
 
 def _rates(found: Matrix) -> dict[str, Any]:
-    from clew.audit import design
+    from clew.methods.compare import design
 
     return {
         worker: design.bootstrap(

@@ -15,11 +15,11 @@ from clew.core.printable import short
 from clew.store.address import is_address
 
 if TYPE_CHECKING:
-    from clew.route.advice import Advice
-    from clew.route.contest import Arm, Read
-    from clew.route.frontier import Frontier
-    from clew.route.reward_matrix import Matrix
-    from clew.route.whole_runs import Way
+    from clew.methods.routing.advice import Advice
+    from clew.methods.routing.contest import Arm, Read
+    from clew.methods.routing.frontier import Frontier
+    from clew.methods.routing.reward_matrix import Matrix
+    from clew.methods.routing.whole_runs import Way
 
 FOLDER = Path(".clew") / "route"
 FROM_HELP = "Read given rewards from this file: a row a sample, columns question, worker, reward; family, cost, answer."
@@ -42,7 +42,7 @@ source_options = common.options(
 @click.argument("runs", nargs=-1)
 @source_options
 @option("--with", "others", multiple=True, metavar="RUNS", help=WITH_HELP)
-@option("--figure", default="", metavar="PNG", help="File of the figure.  [default: .clew/route/NAME.png]")
+@option("--figure", default="", metavar="PNG", help="File of the figure.  [default: .clew/methods/routing/NAME.png]")
 @common.output_options
 def command(
     runs: tuple[str, ...], others: tuple[str, ...], as_json: bool, store_path: str, figure: str, **options: Any
@@ -85,7 +85,7 @@ def matrix_of(runs: Sequence[str], store_path: str, options: dict[str, Any]) -> 
         BadInput: it names both or neither; see ``from_rows`` and ``of_runs``.
     """
     from clew.exchange.dataset.table import read
-    from clew.route import measuring, reward_matrix
+    from clew.methods.routing import measuring, reward_matrix
 
     if options["path"]:
         if runs:
@@ -108,9 +108,9 @@ def advised(found: Matrix, options: dict[str, Any], read: Read | None = None) ->
     Args:
         read: how questions become vectors; default: n-grams.
     """
-    from clew.route import advice
-    from clew.route.contest import FOLDS, REPEATS
-    from clew.route.soft_targets import TAU
+    from clew.methods.routing import advice
+    from clew.methods.routing.contest import FOLDS, REPEATS
+    from clew.methods.routing.soft_targets import TAU
 
     with common.bar("folds", FOLDS * (REPEATS if read is None else read.repeats)) as move:
         how = {"held": options["hold"], "seed": options["seed"], "tau": options.get("tau", TAU)}
@@ -120,7 +120,7 @@ def advised(found: Matrix, options: dict[str, Any], read: Read | None = None) ->
 def _ways(
     advice: Advice, runs: Sequence[str], others: Sequence[str], store_path: str, options: dict[str, Any]
 ) -> list[Way]:
-    from clew.route import whole_runs
+    from clew.methods.routing import whole_runs
 
     if options["path"]:
         raise BadInput("--with needs measured runs", remedy="Measure the pool with `clew route measure`.")
@@ -163,7 +163,7 @@ def plain_text(name: str) -> str:
 
 def _file(advice: Advice, store_path: str, given: bool) -> list[str]:
     """Keep the figures in the store; given rewards need none, and make none."""
-    from clew.route.advice import filed
+    from clew.methods.routing.advice import filed
 
     if given and not (is_address(store_path) or Path(store_path).exists()):
         return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clew.core.comparisons import Comparisons
     from clew.core.records import Report
     from clew.store import Run
-    from clew.worlds.learned.run_check import Checked
+    from clew.methods.world_model.run_check import Checked
 
 AGAINST_HELP = "The real world.  [default: the one that the simulated world names]"
 LASTING_HELP = "Perform the actions also in a world in which they cannot be undone."
@@ -48,7 +48,7 @@ def command(runs: tuple[str, ...], against: str, lasting: bool, as_json: bool, s
     import asyncio
 
     from clew.core.registry import build
-    from clew.worlds.learned.run_check import check
+    from clew.methods.world_model.run_check import check
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
@@ -75,7 +75,7 @@ def agreement(found: list[Checked], *, form: bool = False) -> Report:
     """The share of compared turns that agree, with an interval over tasks, else over runs, which are drawn whole; over
     turns where there is one run. Where all tasks or runs have one share, which has no spread to draw, the interval is
     Wilson's over their number."""
-    from clew.audit import design
+    from clew.methods.compare import design
 
     claim = f"turns in which the simulated world answers as the real one{', up to ids' * form}"
     told = [(float(bool(t.form if form else t.same)), one) for one in found for t in one.turns if t.same is not None]
@@ -111,7 +111,7 @@ def _turns(one: Checked) -> None:
 
 
 def _summary(chosen: list[Run], found: list[Checked], shared: Report | None) -> None:
-    from clew.worlds.learned.run_check import comparisons, half_life
+    from clew.methods.world_model.run_check import comparisons, half_life
 
     held = [one for one in found if not one.alone]
     tested, itself = comparisons(held), _itself(found)
@@ -138,8 +138,8 @@ def _summary(chosen: list[Run], found: list[Checked], shared: Report | None) -> 
 
 def _by_content(found: list[Checked]) -> dict[str, tuple[int, int, int]]:
     """Of each class of content: turns that agree, that agree in form, and all."""
-    from clew.worlds.learned.content_kinds import CONTENTS
-    from clew.worlds.learned.run_check import contents
+    from clew.methods.world_model.content_kinds import CONTENTS
+    from clew.methods.world_model.run_check import contents
 
     pairs = [it for one, mine in zip(found, contents(found), strict=True) for it in zip(one.turns, mine, strict=True)]
     parts = {name: [turn for turn, kind in pairs if kind == name] for name in CONTENTS}
@@ -150,7 +150,7 @@ def _by_content(found: list[Checked]) -> dict[str, tuple[int, int, int]]:
 def _itself(found: list[Checked]) -> Comparisons:
     """The questions that were asked twice while nothing changed."""
     from clew.core.comparisons import Comparisons
-    from clew.worlds.learned.run_check import repeats
+    from clew.methods.world_model.run_check import repeats
 
     made = sum(len(repeats(one)) for one in found)
     why = "no question was asked twice while nothing had changed, so that no answer could contradict another"
@@ -159,7 +159,7 @@ def _itself(found: list[Checked]) -> Comparisons:
 
 def _contradictions(found: list[Checked]) -> str:
     """How many repeated questions were answered differently, and where first."""
-    from clew.worlds.learned.run_check import repeats
+    from clew.methods.world_model.run_check import repeats
 
     wrong = [it for one in found for it in repeats(one) if not it.same]
     where = f" (first in run {wrong[0].run}, turns {wrong[0].first} and {wrong[0].again})" if wrong else ""
@@ -174,7 +174,7 @@ def _spent(chosen: list[Run]) -> tuple[int, float]:
 
 def _numbers(chosen: list[Run], found: list[Checked], shared: Report | None) -> dict[str, Any]:
     from clew.cli.shared.run_options import numbers
-    from clew.worlds.learned.run_check import comparisons, half_life, repeats
+    from clew.methods.world_model.run_check import comparisons, half_life, repeats
 
     asked, cost = _spent(chosen)
     rows = [

@@ -15,8 +15,8 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.core.comparisons import Comparisons
     from clew.core.protocols import Model
-    from clew.train.observing.closed_loop import Drift
-    from clew.train.observing.episodes import Episode
+    from clew.methods.world_model.observing.closed_loop import Drift
+    from clew.methods.world_model.observing.episodes import Episode
 
 AGAINST_HELP = "The real world.  [default: with no --runs, the one whose runs it was fitted to]"
 RUNS_HELP = """Recorded runs instead of demonstrations: their answers are the truth, and with --against their actions
@@ -49,8 +49,8 @@ def command(folder: str, against: str, runs: tuple[str, ...], as_json: bool, sto
     clew world eval shell-model --against shell
     clew world eval shell-model --runs 'world=shell reward<1' --tasks 50
     """
-    from clew.train.observing.open_loop import outcomes
-    from clew.worlds.learned.model_folder import ModelCard
+    from clew.methods.world_model.observing.open_loop import outcomes
+    from clew.methods.world_model.model_folder import ModelCard
 
     card = ModelCard.read(Path(folder))
     against = against or ("" if runs else card.world)
@@ -78,7 +78,7 @@ Plans = dict[str, list[Any]]
 def _played(against: str, options: dict[str, Any]) -> tuple[list[Episode], Plans]:
     """What the real world answers to the demonstrations of tasks."""
     from clew.core.registry import build
-    from clew.train.observing.closed_loop import demonstrated, real_episodes
+    from clew.methods.world_model.observing.closed_loop import demonstrated, real_episodes
 
     real = build("tasksets", against)
     tasks = real.sample(options["tasks"], seed=options["seed"], split=options["split"])
@@ -92,7 +92,7 @@ def _recorded(runs: tuple[str, ...], store_path: str, options: dict[str, Any]) -
     Raises:
         BadInput: none of them can serve.
     """
-    from clew.train.observing.episodes import episodes_of
+    from clew.methods.world_model.observing.episodes import episodes_of
 
     read = episodes_of(common.some(common.open_store(store_path), runs))
     for why, n in read.reasons().items():
@@ -106,8 +106,8 @@ def _recorded(runs: tuple[str, ...], store_path: str, options: dict[str, Any]) -
 
 def _left_alone(folder: str, against: str, episodes: list[Episode], plans: Plans, model: Model) -> Drift:
     from clew.core.registry import build
-    from clew.train.observing.closed_loop import drift
-    from clew.worlds.learned import Simulated
+    from clew.methods.world_model.observing.closed_loop import drift
+    from clew.methods.world_model import Simulated
 
     real = build("tasksets", against)
     longest = max(len(plan) for plan in plans.values())
@@ -120,7 +120,7 @@ def _left_alone(folder: str, against: str, episodes: list[Episode], plans: Plans
 def _comparisons(episodes: list[Episode]) -> Comparisons:
     """The true answers: where all are the same, a model that says nothing else is always right."""
     from clew.core.comparisons import Comparisons
-    from clew.worlds.learned.fidelity import canonical_text
+    from clew.methods.world_model.fidelity import canonical_text
 
     true = [canonical_text(turn.observation) for one in episodes for turn in one.turns]
     could = len(true) if len(set(true)) > 1 else 0
@@ -128,9 +128,9 @@ def _comparisons(episodes: list[Episode]) -> Comparisons:
 
 
 def _print(found: list[Any], left: Drift | None, tested: Comparisons) -> None:
-    from clew.audit import design
+    from clew.methods.compare import design
     from clew.cli.shared.world_figures import fidelity_rows, spent
-    from clew.train.observing.open_loop import failures
+    from clew.methods.world_model.observing.open_loop import failures
 
     if not tested.tested:
         common.echo(tested.verdict(""))
@@ -155,7 +155,7 @@ def _print(found: list[Any], left: Drift | None, tested: Comparisons) -> None:
 
 
 def _curve(left: Drift) -> list[tuple[object, ...]]:
-    from clew.audit import design
+    from clew.methods.compare import design
 
     rows: list[tuple[object, ...]] = []
     for turn in range(1, min(left.turns, TURNS) + 1):

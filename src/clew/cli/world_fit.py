@@ -14,9 +14,9 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.models.local import Local
-    from clew.train.observing.episodes import Episode
-    from clew.train.observing.observation_rows import Counts
-    from clew.worlds.learned.model_folder import ModelCard
+    from clew.methods.world_model.observing.episodes import Episode
+    from clew.methods.world_model.observing.observation_rows import Counts
+    from clew.methods.world_model.model_folder import ModelCard
 
 SCRATCH = "scratch"
 MODEL_HELP = """Folder of local weights to begin with, or scratch: a small word-level model that knows the words of RUNS
@@ -68,8 +68,8 @@ def command(runs: tuple[str, ...], out: str, as_json: bool, store_path: str, **o
     """
     from clew.fit import checkpoint
     from clew.fit.adapters import quiet
-    from clew.train.observing.episodes import card_of, episodes_of, of_one_world
-    from clew.train.observing.observation_rows import observation_rows
+    from clew.methods.world_model.observing.episodes import card_of, episodes_of, of_one_world
+    from clew.methods.world_model.observing.observation_rows import observation_rows
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
@@ -112,7 +112,7 @@ def _parted(episodes: list[Episode], options: Mapping[str, Any]) -> tuple[list[E
     Raises:
         BadInput: a model that is to think would have nothing to think.
     """
-    from clew.train.observing.episodes import held_out, with_states
+    from clew.methods.world_model.observing.episodes import held_out, with_states
 
     learnt, held = held_out(episodes, options["hold"], options["seed"])
     if options["think"]:
@@ -130,7 +130,7 @@ def _parted(episodes: list[Episode], options: Mapping[str, Any]) -> tuple[list[E
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
     from clew.models.local.model import small
     from clew.models.rendering import pieces_of
-    from clew.train.observing.observation_rows import vocabulary_of
+    from clew.methods.world_model.observing.observation_rows import vocabulary_of
 
     if options["model"] != SCRATCH:
         return trainer_options.trainable(options["model"])
@@ -141,7 +141,7 @@ def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
 
 
 def _classes(counts: Counts) -> None:
-    from clew.train.observing.masking import KEPT
+    from clew.methods.world_model.observing.masking import KEPT
 
     rows = [(kind, n, counts.kept[kind]) for kind in KEPT if (n := counts.turns[kind])]
     common.print_table(("class of turn", "turns", "with loss"), rows)
@@ -179,8 +179,8 @@ def _measured(model: Local, learnt: list[Episode], held: list[Episode], card: Mo
     import asyncio
 
     from clew.cli.shared.world_figures import beside_table, fidelity_rows, figures
-    from clew.train.observing.commonest import commonest
-    from clew.train.observing.open_loop import outcomes
+    from clew.methods.world_model.observing.commonest import commonest
+    from clew.methods.world_model.observing.open_loop import outcomes
 
     if not held:
         common.say("no task is held out: the model is not measured")

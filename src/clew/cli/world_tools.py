@@ -29,7 +29,7 @@ def command(ref: str, out: str, as_json: bool) -> None:
     clew world tools desk -o tools.json
     clew world tools 'mcp:python server.py' -o tools.json
     """
-    from clew.worlds.learned.tool_files import wire_of
+    from clew.methods.world_model.tool_files import wire_of
 
     specs = _specs(ref)
     rows = [wire_of(spec) for spec in specs]

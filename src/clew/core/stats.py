@@ -1,6 +1,6 @@
 """Small statistics that several layers share: intervals of shares and the AUROC. Pure functions, numpy alone.
 
-``clew.audit.design`` builds Reports on them; what needs scipy or statsmodels stays there.
+``clew.methods.compare.design`` builds Reports on them; what needs scipy or statsmodels stays there.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _target(steps: Steps, term: Term) -> F64:
         return _path(steps, term)
     if term.target == "given":
         if steps.given is None:
-            remedy = "Set Steps.given, as clew.credit.graded does."
+            remedy = "Set Steps.given, as clew.methods.grade.graded does."
             raise BadInput("these steps carry no target of their own", remedy=remedy)
         return steps.given
     cur, after = values(steps, term.value, term.gamma, term.lam)

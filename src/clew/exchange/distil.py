@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from clew.audit.coverage import Trail, trails
+from clew.methods.recoveries.coverage import Trail, trails
 from clew.core.errors import BadInput
 from clew.core.values import Message
 from clew.exchange import files, openai_jsonl

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.audit.cliffs import Counts, statistics
+from clew.methods.cliffs import Counts, statistics
 from clew.core.errors import BadInput, BadRecord
 from clew.exchange import files
 from clew.exchange.files import brief

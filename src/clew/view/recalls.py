@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clew.audit.worth.filed_worth import Known, key_of, worth_by_key
+from clew.methods.memory.worth.filed_worth import Known, key_of, worth_by_key
 from clew.core.records import Call
 from clew.store import Keeper
 

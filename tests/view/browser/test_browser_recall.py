@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.audit.worth.filed_worth import key_of
+from clew.methods.memory.worth.filed_worth import key_of
 from clew.core.records import Report
 from clew.harness.memory.recalled import Shown, recorded
 from clew.store import open_store

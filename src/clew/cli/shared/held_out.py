@@ -27,7 +27,7 @@ class Compared(NamedTuple):
 
 def rewards_of(runs: Iterable[Run], tasks: Sequence[Task]) -> list[float]:
     """The reward of the run of each task, NaN where it is no sample of the agent or was not judged."""
-    from clew.route.measuring import NO_SAMPLE
+    from clew.methods.routing.measuring import NO_SAMPLE
 
     known = {run.task_id: math.nan if run.stop in NO_SAMPLE else run.reward for run in runs}
     return [math.nan if (reward := known.get(task.id)) is None else reward for task in tasks]
@@ -42,7 +42,7 @@ def compared(before: Sequence[float], after: Sequence[float], claims: tuple[str,
     Raises:
         BadInput: no task has both rewards.
     """
-    from clew.audit import design
+    from clew.methods.compare import design
 
     pairs = [(a, b) for a, b in zip(before, after, strict=True) if not math.isnan(a + b)]
     if not pairs:

@@ -146,7 +146,7 @@ def change(training: Training, curve: Sequence[tuple[int, float, float, float]])
 
     Both are the same tasks under the same seeds, so pairs of runs are compared (McNemar's exact test, 1947).
     """
-    from clew.audit.design import mcnemar
+    from clew.methods.compare.design import mcnemar
 
     if len(curve) < 2:
         return ""

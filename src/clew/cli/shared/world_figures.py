@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clew.core.records import Report
-    from clew.train.observing.open_loop import Outcome
+    from clew.methods.world_model.observing.open_loop import Outcome
 
 HEADS = ("content", "answers", "exact", "same form", "words F1", "copying")
 
@@ -20,7 +20,7 @@ def share_of(claim: str, values: Sequence[float], tasks: Sequence[str]) -> Repor
     tasks, or over answers where there is one task."""
     from dataclasses import replace
 
-    from clew.audit import design
+    from clew.methods.compare import design
 
     n, many = len(set(tasks)), len(values)
     if n > 1:
@@ -38,7 +38,7 @@ def share_of(claim: str, values: Sequence[float], tasks: Sequence[str]) -> Repor
 
 def measures(found: Sequence[Outcome]) -> dict[str, dict[str, Report]]:
     """Of all answers and of each class of content: exact, form, words, and what repeating the last answer would do."""
-    from clew.train.observing.open_loop import by_content
+    from clew.methods.world_model.observing.open_loop import by_content
 
     out: dict[str, dict[str, Report]] = {}
     for name, part in by_content(found).items():
@@ -52,7 +52,7 @@ def measures(found: Sequence[Outcome]) -> dict[str, dict[str, Report]]:
 
 def fidelity_rows(found: Sequence[Outcome]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Heads and rows of a table of the measures."""
-    from clew.train.observing.open_loop import by_content
+    from clew.methods.world_model.observing.open_loop import by_content
 
     sizes = {name: len(part) for name, part in by_content(found).items()}
     rows: list[tuple[object, ...]] = []
@@ -81,7 +81,7 @@ def beside_table(found: Sequence[Outcome], hits: Sequence[bool]) -> dict[str, Re
 def figures(found: Sequence[Outcome]) -> dict[str, Any]:
     """The measures as JSON, with failures by reason and what the answers took."""
     from clew.cli.shared.run_options import numbers
-    from clew.train.observing.open_loop import failures
+    from clew.methods.world_model.observing.open_loop import failures
 
     told = {name: {key: numbers(r) for key, r in one.items()} for name, one in measures(found).items()}
     return {"answers": len(found), "fidelity": told, "failures": failures(found), "spent": spent(found)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 
-from clew.audit.design import rate
+from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.core.registry import make_ref
 

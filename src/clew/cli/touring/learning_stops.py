@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.audit.design import rate
+from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 
 WORLD = "--world household"

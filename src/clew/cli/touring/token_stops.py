@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clew.audit.design import rate
+from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.cli.touring.learning_stops import START, WORLD, trained
 

@@ -21,7 +21,7 @@ MANY = 100_000  # messages that are remembered; one that is forgotten counts as 
 def name_of(message: Message) -> str:
     """32 hex digits that name what a reply says: its text and its calls, however a client spells them back."""
     calls = [(call.name, _plain(call.arguments)) for call in message.calls]
-    return value_digest(["clew.route.said.1", message.text.strip(), calls]).hex()
+    return value_digest(["clew.methods.routing.said.1", message.text.strip(), calls]).hex()
 
 
 def _plain(arguments: str) -> str:

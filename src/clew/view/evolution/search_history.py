@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clew.core.errors import BadInput, BadRecord, UnknownName
-from clew.evolve.archive import Archive
-from clew.evolve.archive.archive import EVENTS, LOG
-from clew.evolve.archive.chained_log import Event, read_events
-from clew.evolve.coevolve.beliefs import balanced_utility
+from clew.methods.coevolve.archive import Archive
+from clew.methods.coevolve.archive.archive import EVENTS, LOG
+from clew.methods.coevolve.archive.chained_log import Event, read_events
+from clew.methods.coevolve.beliefs import balanced_utility
 
 WINDOWS = 60  # points of a curve over the budget, at most
 Curve = list[tuple[float, float]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from clew.core.errors import ClewError, UnknownName
 from clew.core.stats import deviate, wilson
-from clew.evolve.archive.archive import LOG
+from clew.methods.coevolve.archive.archive import LOG
 from clew.view.evolution.search_figures import alone, curves, tree
 from clew.view.evolution.search_history import History, history
 

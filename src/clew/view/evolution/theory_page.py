@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from clew.core.errors import BadRecord, UnknownName
-from clew.evolve.archive import ChainedLog
-from clew.evolve.archive.chained_log import read_events
-from clew.evolve.theory.choice_forms import predicted
-from clew.evolve.theory.theory_loop import State, ending, sentence
-from clew.evolve.theory.verdict_words import ADEQUATE
+from clew.methods.coevolve.archive import ChainedLog
+from clew.methods.coevolve.archive.chained_log import read_events
+from clew.methods.theories.choice_forms import predicted
+from clew.methods.theories.theory_loop import State, ending, sentence
+from clew.methods.theories.verdict_words import ADEQUATE
 from clew.view.report import STYLE, escape
 
 LOG = "theories.log"

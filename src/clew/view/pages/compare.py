@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.audit import design
+from clew.methods.compare import design
 from clew.core.json_values import plain
 from clew.core.records import Call
 from clew.core.values import Message

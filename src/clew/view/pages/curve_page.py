@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clew.audit.early.curves import FILED
+from clew.methods.early.curves import FILED
 from clew.core.errors import UnknownName
 from clew.core.json_values import told
 from clew.core.records import Report

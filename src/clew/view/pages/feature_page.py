@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.audit.diff.feature import feature_facts as facts
+from clew.methods.features.feature import feature_facts as facts
 from clew.core.errors import UnknownName
 from clew.core.json_values import plain
 from clew.core.json_values import told as reported

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.audit import design
+from clew.methods.compare import design
 from clew.core.errors import BadInput
 from clew.core.printable import visible
 from clew.store import Keeper, Summary

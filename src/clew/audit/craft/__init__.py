@@ -1,7 +1,0 @@
-"""From a plan in text to a tool, when a pattern has paid for it, and back to text when the tool no longer earns it."""
-
-from clew.audit.craft.demotion import demoted
-from clew.audit.craft.drafting import Codifier, Draft
-from clew.audit.craft.thresholds import Due, Fixed, Recurrence, SkiRental, Threshold, due
-
-__all__ = ["Codifier", "Draft", "Due", "Fixed", "Recurrence", "SkiRental", "Threshold", "demoted", "due"]

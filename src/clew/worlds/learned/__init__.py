@@ -1,5 +1,0 @@
-"""Worlds that a model makes up: how it is asked, what keeps its answers honest, and whether they are the real ones."""
-
-from clew.worlds.learned.simulated import Simulated
-
-__all__ = ["Simulated"]
