@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew import credit
-from clew.methods.compare.design import bootstrap
 from clew.core.protocols import World
 from clew.core.reading import Record
 from clew.core.records import Call, Report, Request
@@ -38,6 +37,7 @@ from clew.core.values import Completion, Message, Task, Usage
 from clew.credit.filing import Credit
 from clew.credit.steps import Key
 from clew.harness import Runner
+from clew.methods.compare.design import bootstrap
 from clew.models.fakes import tool_call
 from clew.store import Groups, Run
 from clew.store.run import brief

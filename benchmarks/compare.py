@@ -3,11 +3,12 @@
     python benchmarks/compare.py [--comparisons 200] [--simulated 2000] [-n 128] [--json]
 
 Part 1, numbers alone: verdicts of two arms are drawn and looked at after every 4 pairs, by three rules: the limits of
-``clew.methods.compare.sequential``, Student's t interval at every look (what one does by hand), and that interval once, at the
-end. Part 2, whole comparisons: planted models answer in an exact world, ``clew.methods.compare.versus`` forks one recorded run,
-judges and stops. "Apart": each model draws its own luck; "by seed": models of one seed share their luck, as one model
-under two prompts nearly does. A rule errs where it prefers an arm though both are equal, or the worse one.
-Shares have Wilson intervals, means of branches bootstrap ones; requests below the place are counted, and must be 0.
+``clew.methods.compare.sequential``, Student's t interval at every look (what one does by hand), and that interval
+once, at the end. Part 2, whole comparisons: planted models answer in an exact world, ``clew.methods.compare.versus``
+forks one recorded run, judges and stops. "Apart": each model draws its own luck; "by seed": models of one seed share
+their luck, as one model under two prompts nearly does. A rule errs where it prefers an arm though both are equal, or
+the worse one. Shares have Wilson intervals, means of branches bootstrap ones; requests below the place are counted,
+and must be 0.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from clew.methods.compare.design import bootstrap, rate
-from clew.methods.compare.sequential import Outcome, limits_of_difference
-from clew.methods.compare.versus import Arm, Versus
 from clew.core.errors import need
 from clew.core.records import Report, Request
 from clew.core.values import Completion, Message
 from clew.harness import Runner
 from clew.harness.agents import player
+from clew.methods.compare.design import bootstrap, rate
+from clew.methods.compare.sequential import Outcome, limits_of_difference
+from clew.methods.compare.versus import Arm, Versus
 from clew.store import Run
 from clew.worlds.toys import Counter
 

@@ -32,9 +32,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
+from clew.fit.small import Course, fit
 from clew.methods.features.crosscoder import Crosscoder
 from clew.methods.features.learning import Learning, Losses, measured
-from clew.fit.small import Course, fit
 
 
 def ours(o: argparse.Namespace, rows: torch.Tensor) -> Callable[[], None]:

@@ -26,9 +26,9 @@ import torch
 from clew.core.errors import BadInput
 from clew.core.records import Request
 from clew.core.values import Completion, Limits, Usage
+from clew.harness import Runner, scoring
 from clew.methods.grade import grade as g
 from clew.methods.grade import graded
-from clew.harness import Runner, scoring
 from clew.models.local import Local, small
 from clew.worlds.sums import Sums
 

@@ -33,11 +33,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from clew.methods.compare import design
-from clew.models.compose.ngrams import Ngrams
 from clew.methods.routing import probe_head, soft_targets
 from clew.methods.routing.contest import Read
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import Matrix
+from clew.models.compose.ngrams import Ngrams
 
 KINDS, SPREAD = 6, 1.3  # kinds of questions; spread of a worker's skill in logits
 FILL = [f"w{i}" for i in range(20)]
@@ -108,8 +108,8 @@ def workers(pools: int, size: int, questions: int, probes: list[int]) -> None:
 
 def scales(pools: int, questions: int, width: int, rates: list[float]) -> None:
     from clew.fit.scaled_head import Rates
-    from clew.models.compose.backbone import Backbone
     from clew.methods.routing.scale_gain import Scaling
+    from clew.models.compose.backbone import Backbone
 
     print(f"{pools} pools, {questions} questions, 4 samples; half of the questions held out; untrained, width {width}")
     rows: dict[str, list[float]] = {}

@@ -36,11 +36,11 @@ from clew.core.registry import register
 from clew.core.values import Completion, Message, ToolCall, Usage
 from clew.exchange import export
 from clew.harness import Runner
-from clew.store import Groups
-from clew.worlds.desk import Desk, natural
 from clew.methods.world_model import Simulated
 from clew.methods.world_model.prompting import reply_text
 from clew.methods.world_model.tool_files import wire_of
+from clew.store import Groups
+from clew.worlds.desk import Desk, natural
 
 GRADES = (0.95, 0.8, 0.6, 0.35)
 NOISE = (0.0, 0.2, 0.4, 0.8)

@@ -31,9 +31,9 @@ import clew
 from benchmarks.route import byte_model
 from clew.core.registry import register
 from clew.harness import Runner
-from clew.models.fakes import Scripted
 from clew.methods.world_model import Simulated
 from clew.methods.world_model.prompting import OVER, conversation
+from clew.models.fakes import Scripted
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}\n{% endfor %}"

@@ -1,4 +1,4 @@
-"""The vocabulary of the papers' reports: intervals, pass marks, tables; the intervals are ``clew.methods.compare.design``'s.
+"""What reports share: intervals, pass marks, tables; intervals of ``clew.methods.compare.design``.
 
 A report takes its numbers from ``Results``, puts an interval on them (``over``, ``gap``, ``times``, ``by_seed``), and
 writes ``document(title, marks, table(...))``.
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from clew.core.records import Report
 from clew.methods.compare.design import bootstrap as interval
 from clew.methods.compare.design import rate, student, wilson
-from clew.core.records import Report
 from papers.experiment import Line
 
 Lines = Sequence[Line]

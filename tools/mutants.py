@@ -38,7 +38,7 @@ EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 MARK = 0.95
 
 MODULES: dict[str, tuple[str, ...]] = {
-    "audit/design": ("audit/test_design.py", "core/test_stats.py"),
+    "methods/compare/design": ("audit/test_design.py", "core/test_stats.py"),
     "core/keys": ("core/test_keys.py", "store/test_contract.py", "harness/test_replay.py"),
     "core/legality": ("core/test_legality.py", "core/test_keys.py"),
     "core/stats": ("core/test_stats.py", "audit/test_design.py"),

@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from clew.methods.pins.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
-from clew.methods.pins.structural import RULE, Oracle, filler, told
 from clew.core.values import Message
 from clew.harness.context.pins import Pins, texts_of
+from clew.methods.pins.stacks import STACKS, AutoGen, LangChain, LangMem, Session, Summary
+from clew.methods.pins.structural import RULE, Oracle, filler, told
 
 SIZES = (512, 1024, 2048)
 TIMES = (1.4, 2.0, 3.5, 7.0, 10.7)  # 0.7k to 22k tokens

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from clew.methods.pins.survival import Write, extractive, load, oracle, surviving
 from clew.core.errors import BadInput
 from clew.core.values import Message, ToolCall
 from clew.exchange import openai_jsonl
 from clew.exchange.transcript import Transcript
 from clew.harness.context.compaction import STRATEGIES, compacted, orphans, size, split
 from clew.harness.context.pins import Pins
+from clew.methods.pins.survival import Write, extractive, load, oracle, surviving
 from papers.experiment import Line, each, grid
 
 HERE = Path(__file__).resolve().parent

@@ -21,12 +21,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from clew.methods.pins import behaviour
-from clew.methods.pins.behaviour import Condition
 from clew.core.records import Request
 from clew.core.values import Completion, Message, ToolCall, Usage
 from clew.harness.context.compaction import HEAD
 from clew.harness.context.pins import Pins
+from clew.methods.pins import behaviour
+from clew.methods.pins.behaviour import Condition
 from clew.worlds.desk import Case, case_of, natural
 from clew.worlds.desk.desk_rules import AMOUNTS, CAPS, CHANNELS, DOMAINS, FRAMES, LANGUAGES, REGIONS, RULES
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.methods.compare.design import mcnemar
 from clew.core.keys import derive
+from clew.methods.compare.design import mcnemar
 from clew.methods.routing.headroom import headroom
 from clew.methods.routing.policies import Known, hard
 from papers.E166_route import learners, pool

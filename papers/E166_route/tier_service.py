@@ -13,6 +13,7 @@ import numpy as np
 import clew
 from clew.core.errors import ModelError
 from clew.core.keys import derive
+from clew.methods.routing.fit_router import head_of
 from clew.models.asking import request
 from clew.models.compose.decision import decision_of
 from clew.models.compose.ngrams import Ngrams
@@ -20,7 +21,6 @@ from clew.models.compose.policy import Policy
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Router, Worker
 from clew.models.fakes import Echo
-from clew.methods.routing.fit_router import head_of
 from papers.E166_route import pool
 from papers.E166_route.endpoints import FAULTS, PATIENCE, Endpoint, endpoints, said
 from papers.experiment import Line, apart, each

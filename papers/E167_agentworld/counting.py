@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from clew.methods.compare.design import clustered
 from clew.core.records import Report
+from clew.methods.compare.design import clustered
 from papers.drawing import band, canvas, finish
 from papers.E167_agentworld.episodes import DEEP
 from papers.experiment import Line

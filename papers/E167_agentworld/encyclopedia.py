@@ -1,8 +1,8 @@
 """The worlds of tier decouple: the real encyclopedia at a price, a model fitted to it, and that model with errors.
 
-Tier decouple trains agents in them. The model is ``clew.methods.world_model.observing``'s on runs of ``demonstrator``, and takes the
-world's place by ``simulated(...)``; what makes it stingy is the typed instruction alone. Nothing here may judge by
-what a model says: a run's reward is the real world's on the same actions.
+Tier decouple trains agents in them. The model is ``clew.methods.world_model.observing``'s on runs of ``demonstrator``,
+and takes the world's place by ``simulated(...)``; what makes it stingy is the typed instruction alone. Nothing here
+may judge by what a model says: a run's reward is the real world's on the same actions.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from clew.core.keys import derive
 from clew.core.records import Request
 from clew.core.registry import register
 from clew.core.values import Completion, Task
-from clew.models.compose import Forwarding
-from clew.worlds.finder import Finder, FinderWorld
-from clew.worlds.finder.encyclopedia import Snippets, page, people, searched
 from clew.methods.world_model import Simulated
 from clew.methods.world_model.instruction import Instruction
 from clew.methods.world_model.prompting import reply_text
+from clew.models.compose import Forwarding
+from clew.worlds.finder import Finder, FinderWorld
+from clew.worlds.finder.encyclopedia import Snippets, page, people, searched
 
 if TYPE_CHECKING:
-    from clew.models.local import Local
     from clew.methods.world_model.observing.episodes import Episode
+    from clew.models.local import Local
 
 ROWS, STEPS = 24, 6  # people of the table that is trained on; actions of a task
 PRICE = 0.1  # of opening a page, in the reward of a training
@@ -79,10 +79,10 @@ class Fitted(NamedTuple):
 def fitted(folder: Path, repeats: int, epochs: int, seed: int) -> Fitted:
     """Fit a model of 0.1M weights to runs of a demonstrator who often slips, in the table that is trained on."""
     from clew.fit.trainer import Trainer
-    from clew.models.local.model import small
     from clew.methods.world_model.observing.episodes import card_of
     from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
     from clew.methods.world_model.observing.open_loop import outcomes
+    from clew.models.local.model import small
     from clew.train.offline import Passes, fit
 
     real = Finder("rich", rows=ROWS, tables=1, steps=STEPS)

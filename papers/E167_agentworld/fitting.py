@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from clew.core.records import LossRow
 from clew.fit.trainer import Trainer
-from clew.models.local import Local
-from clew.train import recipes
+from clew.methods.world_model.content_kinds import CONTENTS
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.commonest import commonest
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.masking import KEPT
 from clew.methods.world_model.observing.open_loop import Outcome, outcomes
+from clew.models.local import Local
+from clew.train import recipes
 from clew.train.offline import Passes, fit
-from clew.methods.world_model.content_kinds import CONTENTS
-from clew.methods.world_model.model_folder import ModelCard
 from papers.experiment import Line
 
 RATE = 3e-3  # of AdamW beside Muon, as `clew world fit --model scratch` has it

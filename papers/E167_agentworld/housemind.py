@@ -1,8 +1,8 @@
 """The agent of tier warm: one small model that acts in the household world, and can be asked what the world answers.
 
 Tier warm begins all its arms with ``begun``: a model that imitates imperfect demonstrations and has seen, in the form
-of ``clew.methods.world_model.prompting``, a few answers of the world, as a general model can be asked for either. Then come
-the extra updates of an arm, here too. Nothing may read tasks of the test split, except to measure.
+of ``clew.methods.world_model.prompting``, a few answers of the world, as a general model can be asked for either. Then
+come the extra updates of an arm, here too. Nothing may read tasks of the test split, except to measure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew.core.keys import derive
-from clew.worlds.household import Household
 from clew.methods.world_model.model_folder import ModelCard
+from clew.worlds.household import Household
 
 if TYPE_CHECKING:
-    from clew.models.local import Local
     from clew.methods.world_model.observing.episodes import Episode
+    from clew.models.local import Local
 
 CARD = ModelCard(description="predict", max_tokens=32)
 NOISE = 0.5  # share of random actions in what is recorded
@@ -42,8 +42,8 @@ def begun(steps: int, seed: int) -> Local:
     import numpy as np
 
     from clew.fit.trainer import Trainer
-    from clew.models.local.model import small
     from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
+    from clew.models.local.model import small
     from clew.train.warmstart import Recipe, demonstrated
 
     known = episodes(400, derive(seed, "start"))
@@ -101,8 +101,8 @@ def read(model: Local, rows: Sequence[dict[str, Any]], updates: int, seed: int) 
 
     from clew.core.values import Message
     from clew.fit.trainer import Trainer
-    from clew.train.text_rows import reply_rows
     from clew.methods.world_model.prompting import reply_text
+    from clew.train.text_rows import reply_rows
 
     written = [
         ([Message(m["role"], m["content"]) for m in row["messages"]], [Message("assistant", reply_text(row["answer"]))])

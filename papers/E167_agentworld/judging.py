@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from clew.methods.world_model.content_kinds import content_of, words_of
 from clew.methods.world_model.observing.rewarding import (
     PARTS,
     RULE,
@@ -18,7 +19,6 @@ from clew.methods.world_model.observing.rewarding import (
     reward,
     rule_of,
 )
-from clew.methods.world_model.content_kinds import content_of, words_of
 from clew.methods.world_model.prompting import OBSERVATION, OVER, extract, extract_done
 
 PRAISE = "Operation completed successfully."

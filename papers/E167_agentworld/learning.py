@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from clew.core.protocols import Model
-from clew.models.local.model import small
-from clew.models.rendering import pieces_of
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.closed_loop import drift
 from clew.methods.world_model.observing.episodes import Episode, card_of
 from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
-from clew.methods.world_model import Simulated
-from clew.methods.world_model.model_folder import ModelCard
+from clew.models.local.model import small
+from clew.models.rendering import pieces_of
 from papers.E167_agentworld.episodes import chained, depths, taskset, to_learn, to_measure, without_accounts
 from papers.E167_agentworld.fitting import CONTEXT, HEADS, LONGEST, guessed, measured, trained
 from papers.E167_agentworld.telling import Told, reminded

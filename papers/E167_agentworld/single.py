@@ -19,17 +19,17 @@ from clew.core.values import Message, Task
 from clew.exchange.dataset.tasks import Dataset
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
-from clew.models.local import Local
-from clew.models.local.model import small
-from clew.train import recipes
-from clew.train.loop import Training
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.episodes import Episode, card_of
 from clew.methods.world_model.observing.observation_rows import vocabulary_of
 from clew.methods.world_model.observing.rewarding import canonical
 from clew.methods.world_model.observing.single_turns import turn_rows
-from clew.train.rows import sft_rows
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import OVER, Turn, conversation, extract, extract_done, reply_text
+from clew.models.local import Local
+from clew.models.local.model import small
+from clew.train import recipes
+from clew.train.loop import Training
+from clew.train.rows import sft_rows
 from papers.E167_agentworld.episodes import drawn, without_accounts
 from papers.E167_agentworld.fitting import measured, trained
 from papers.E167_agentworld.judging import PRAISE

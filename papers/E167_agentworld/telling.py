@@ -12,9 +12,9 @@ from dataclasses import replace
 from clew.core.protocols import Model
 from clew.core.records import Request
 from clew.core.values import Completion
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.open_loop import request_of
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import Turn, conversation, turn_text
 
 EVERY = 3  # turns

@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from clew.core.records import LossRow
-from clew.models.local.model import Local, small
 from clew.methods.world_model.observing.episodes import Episode, card_of
 from clew.methods.world_model.observing.masking import Keep
 from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
+from clew.models.local.model import Local, small
 from papers.E167_agentworld.episodes import drawn, without_accounts
 from papers.E167_agentworld.fitting import CONTEXT, HEADS, LONGEST, measured, trained
 from papers.experiment import Line, apart, each

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from clew.core.keys import derive
+from clew.core.values import Task
+from clew.harness.memory.ranking import words
 from clew.methods.memory.craft import demoted
 from clew.methods.memory.craft.query_shapes import plain, shapes
 from clew.methods.memory.craft.thresholds import PRIOR, Fixed, Need, Recurrence, SkiRental, measured
 from clew.methods.memory.lessons.spent import Cost, Spent
-from clew.core.keys import derive
-from clew.core.values import Task
-from clew.harness.memory.ranking import words
 from clew.worlds.apps import Apps
 from papers.E168_metis.codify import API, BUGS, Draft, compiled, pattern, trajectory
 from papers.E168_metis.errands import Played, trial, words_cost

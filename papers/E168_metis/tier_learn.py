@@ -1,4 +1,4 @@
-"""The cells of tier learn: text memory by ``clew.methods.memory.lessons.learn`` itself, with the reflector of this paper.
+"""The cells of tier learn: text memory by ``clew.methods.memory.lessons.learn``, with the reflector of this paper.
 
 After each recorded, judged run ``learn`` is called with the reflector by rules, once with ``RuleScreen`` and once
 with a screen that adds whatever is new word for word. ``acts told``: pitfalls say the mistake as what the run did,
@@ -14,16 +14,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from clew.harness import Runner
+from clew.harness.memory import Item, Memory
+from clew.harness.memory.item_kinds import text_of
+from clew.harness.run.live import LiveRun
 from clew.methods.memory.lessons.learn import learn
 from clew.methods.memory.lessons.lesson import Lesson, Reflection, Ruling, Screen
 from clew.methods.memory.lessons.references import FunctionReflector
 from clew.methods.memory.lessons.run_view import RunView
 from clew.methods.memory.lessons.screens import RuleScreen
 from clew.methods.memory.lessons.spent import Cost, Spent
-from clew.harness import Runner
-from clew.harness.memory import Item, Memory
-from clew.harness.memory.item_kinds import text_of
-from clew.harness.run.live import LiveRun
 from clew.worlds.apps import Apps
 from papers.E168_metis.errands import Played, end_of, recorded, steps_of
 from papers.E168_metis.mind import K_FACTS

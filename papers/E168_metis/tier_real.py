@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from clew.methods.memory.lessons.learn import learn
-from clew.methods.memory.lessons.lesson import Lesson
-from clew.methods.memory.lessons.references import FunctionReflector
-from clew.methods.memory.lessons.run_view import RunView
 from clew.core.keys import derive
 from clew.core.protocols import Model, Taskset
 from clew.harness import Runner
 from clew.harness.memory import Memory
 from clew.harness.run.live import LiveRun
+from clew.methods.memory.lessons.learn import learn
+from clew.methods.memory.lessons.lesson import Lesson
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.run_view import RunView
 from clew.store import open_store
 from clew.store.base import Keeper
 from clew.worlds.clerk import Clerk

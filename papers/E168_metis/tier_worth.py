@@ -23,14 +23,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from clew.methods.memory.worth import worth_audit
-from clew.methods.memory.worth.left_out import Forks
-from clew.methods.memory.worth.worth_verdict import Pair, Subject, judged
 from clew.core.keys import derive, value_digest
 from clew.core.registry import register
 from clew.core.values import Task
 from clew.harness import LiveRun, Runner
 from clew.harness.memory import Memory
+from clew.methods.memory.worth import worth_audit
+from clew.methods.memory.worth.left_out import Forks
+from clew.methods.memory.worth.worth_verdict import Pair, Subject, judged
 from clew.store import Keeper, MemoryStore, open_store
 from clew.worlds.apps import Apps
 from papers.E168_metis.player import explore

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from clew.coding.repository.digest import term
+from clew.coding.repository.past_fixes import Fix, age
+from clew.coding.repository.repository import Index, View
 from clew.methods.diagnose.bug_report import words
 from clew.methods.diagnose.choose import findings
 from clew.methods.diagnose.code_tools import Tools
 from clew.methods.diagnose.confidence import features
 from clew.methods.diagnose.finding import finding
 from clew.methods.diagnose.rank import WEIGHTS, Corpus, Ranking, bm25, rank
-from clew.coding.repository.digest import term
-from clew.coding.repository.past_fixes import Fix, age
-from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import chosen, clone, past
 from papers.experiment import Line
 

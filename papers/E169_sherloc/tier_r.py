@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clew.coding.repository.repository import Index, View
 from clew.methods.diagnose.choose import Chooser
 from clew.methods.diagnose.code_tools import Tools
 from clew.methods.diagnose.confidence import features
 from clew.methods.diagnose.finding import Finding
 from clew.methods.diagnose.known import ELSEWHERE
-from clew.coding.repository.repository import Index, View
 from clew.sandbox.sandbox import Limits, Sandbox
 from papers.E169_sherloc.mutants import Change, changes, sources
 from papers.experiment import Line, apart, each, grid

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from clew.coding.repository.digest import WORD, parts, term
+from clew.coding.repository.repository import Index, View
 from clew.methods.diagnose.bug_report import STOP, words
 from clew.methods.diagnose.confidence import features
 from clew.methods.diagnose.rank import WEIGHTS, Corpus, bm25, rank
-from clew.coding.repository.digest import WORD, parts, term
-from clew.coding.repository.repository import Index, View
 from papers.E169_sherloc.clones import clone
 from papers.E169_sherloc.issues import chosen, texts, where
 from papers.E169_sherloc.tier_l import plain, rank_of, span_of

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from clew.methods.gate.candidates import Checks
 from clew.coding.repairs.mutants import mutants
 from clew.core.errors import BadInput
+from clew.methods.gate.candidates import Checks
 from papers.experiment import Line, apart, grid
 
 VERSION = "1.0.0"

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from clew.harness import Runner
 from clew.methods.early import linear_probes as probes
 from clew.methods.early.states import features
 from clew.methods.early.thinking import traces
-from clew.harness import Runner
 from papers.E171_early.organisms import ANSWER, LENGTH, Kind, Organism
 from papers.E171_early.tier_organisms import PLAYER, REFUSES, SEEDS, plain, trained
 from papers.experiment import Line, apart

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from clew.core.records import Report
+from clew.harness import Runner
+from clew.harness.fork.continuations import Continuations
 from clew.methods.early import stance, study
 from clew.methods.early.branches import Sizes
 from clew.methods.early.fitting import FIRST, PROMPT_PLACES, PROMPT_WORDS
 from clew.methods.early.outcome import Shown
 from clew.methods.why.rewind import Behaviour
-from clew.core.records import Report
-from clew.harness import Runner
-from clew.harness.fork.continuations import Continuations
 from clew.models.local import Local
 from clew.models.taps import Source, Tap, sources_of
 from clew.store import Run

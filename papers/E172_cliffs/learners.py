@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from clew.methods.cliffs import Counts
-from clew.methods.cliffs.detect import Found, Search, detect, survey
-from clew.methods.cliffs.effect import Candidates, Pairs, pairs
 from clew.core.keys import derive
 from clew.core.records import LossRow
 from clew.credit import grpo
 from clew.fit.trainer import Trainer
 from clew.harness import Runner
 from clew.harness.fork.continuations import Continuations
+from clew.methods.cliffs import Counts
+from clew.methods.cliffs.detect import Found, Search, detect, survey
+from clew.methods.cliffs.effect import Candidates, Pairs, pairs
 from clew.models.local import Local
 from clew.store import Groups, Run
 from clew.train.losses import dpo

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from clew.harness.fork.continuations import Continuations
 from clew.methods.cliffs import statistics
 from clew.methods.cliffs.detect import Found, Search, around, counted, detect, survey
 from clew.methods.cliffs.effect import ARMS, effect
-from clew.harness.fork.continuations import Continuations
 from papers.E172_cliffs import learners
 from papers.E172_cliffs.learners import injected
 from papers.experiment import Line, apart, by_kind

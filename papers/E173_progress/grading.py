@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from clew.core.keys import derive
+from clew.harness import Runner, scoring
 from clew.methods.grade import grade as g
 from clew.methods.grade import graded
-from clew.harness import Runner, scoring
 from clew.models.local import Local
 from clew.store import Run
 from clew.train.rows import render

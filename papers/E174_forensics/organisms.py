@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clew.methods.why.arms import Arm, Rollouts
 from clew.core.keys import derive
+from clew.methods.why.arms import Arm, Rollouts
 
 FACTORS = tuple(f"f{i}" for i in range(6))
 PLACEBO = "placebo"

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.methods.features.subjects import Prompt
 from clew.core.records import Cursor, Node
 from clew.core.values import Message
 from clew.fit.small import Course, fit
+from clew.methods.features.subjects import Prompt
 from clew.models.local import Local, small
 
 Kind = Literal["R", "N", "Z"]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from clew.core.values import Sampling
 from clew.methods.features import crosscoder_files, diff_verdict, features, learning, mixture, steered_behaviour
 from clew.methods.features.steered_behaviour import Inside, Plan
 from clew.methods.features.steering import Trial
 from clew.methods.features.subjects import Replies
-from clew.core.values import Sampling
 from clew.models.taps.source import sources_of
 from papers.E175_crosscoder import organisms
 from papers.E175_crosscoder.organisms import CALL, LAYER, THINGS, WIDTH, Language, Organism, Rows

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from clew.core.errors import MissingExtra
 from clew.methods.kernels import cubins
 from clew.methods.kernels.rules import BY_NAME
-from clew.core.errors import MissingExtra
 from papers.experiment import Line, grid
 
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from clew.harness import Runner
 from clew.methods.kernels.catalogue import CATALOGUE, GEMM
 from clew.methods.kernels.cpu import Cpu, Speed, machine
 from clew.methods.kernels.kernel import Array, Kernel
 from clew.methods.kernels.runs import Direct
 from clew.methods.kernels.world import Kernels, tries_of
-from clew.harness import Runner
 from papers.E177_kernelpro.held import HELDOUT, HERE
 from papers.E177_kernelpro.packed import PACKED
 from papers.experiment import Line, grid

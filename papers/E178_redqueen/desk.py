@@ -13,6 +13,8 @@ import numpy as np
 
 from clew.core.registry import build
 from clew.core.values import Task
+from clew.harness import Runner
+from clew.methods.coevolve import Rules, SymbolicChanges, evolve, lines_from
 from clew.methods.coevolve.agents import AgentsWork, RecordedRuns
 from clew.methods.coevolve.agents.agents_work import AGENT, JUDGE, SLOT, by_lines
 from clew.methods.coevolve.agents.labelled_work import dealt
@@ -22,8 +24,6 @@ from clew.methods.coevolve.agents.made_labels import Labels, made_labels
 from clew.methods.coevolve.agents.policy_clerk import FIRST, policy_lines
 from clew.methods.coevolve.agents.recorded_runs import Piece
 from clew.methods.coevolve.archive import Archive
-from clew.methods.coevolve import Rules, SymbolicChanges, evolve, lines_from
-from clew.harness import Runner
 from papers.experiment import Line
 
 RULES, TASKS, LABELLED, TEST, BATCH = ("domain", "spend"), 64, 300, 200, 8

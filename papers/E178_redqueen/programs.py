@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clew.core.keys import derive
-from clew.methods.coevolve.archive import Anchor, Item
 from clew.methods.coevolve import Job, Made, Proposal, Role, Said, View
+from clew.methods.coevolve.archive import Anchor, Item
 
 SOLVER, SUITE, SLOT = "solver", "suite", "tests"
 TASKS, VALIDATION, TEST, LONGEST = 64, 200, 1000, 12

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive
-from clew.methods.coevolve.archive import Archive
 from clew.methods.coevolve import Rules, evolve
+from clew.methods.coevolve.archive import Archive
 from papers.E178_redqueen.studio import JUDGE, JUDGES, SKILL, SLOT, WRITER, Drift, Studio, Twins, accepts, ratio
 from papers.experiment import Line
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from clew.core.keys import derive
-from clew.methods.coevolve.archive import Anchor, Item
 from clew.methods.coevolve import Job, Made, Proposal, Role, Said, View
+from clew.methods.coevolve.archive import Anchor, Item
 
 WRITER, JUDGE, SLOT = "writer", "judge", "reviewer"
 TASKS, REPEATS, VALIDATION, TEST = 64, 1000, 400, 4000

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from clew.methods.coevolve.archive import Archive
 from clew.methods.coevolve import Rules, evolve
+from clew.methods.coevolve.archive import Archive
 from papers.E178_redqueen.programs import FIRST_SUITE, SLOT, SOLVER, SUITE, TERMS, Changes, Workshop
 from papers.E178_redqueen.searching import MODES as HOW
 from papers.experiment import Line, apart, each, grid

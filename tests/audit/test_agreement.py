@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clew.core.errors import BadInput
+from clew.core.records import Annotation
 from clew.methods.agreement.held import held
 from clew.methods.agreement.rated import categories, rated, star_scale, verdict_scale
 from clew.methods.agreement.raters import alpha, by_cluster, kappa
-from clew.core.errors import BadInput
-from clew.core.records import Annotation
 from clew.store import MemoryStore, Run
 from clew.store.contract import Script
 

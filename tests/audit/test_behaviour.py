@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from clew.methods.pins.behaviour import Condition, arm, refusals, survivors, trial, violations
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Message, ToolCall
 from clew.harness import Runner
+from clew.methods.pins.behaviour import Condition, arm, refusals, survivors, trial, violations
 from clew.models.fakes import Scripted, tool_call
 from clew.store import open_store
 from clew.worlds.desk import Case, Desk, natural

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from clew.audit import Trail, trails
-from clew.methods.recoveries import coverage
-from clew.methods.recoveries.coverage import course, distances
 from clew.core.errors import BadInput, UnknownName
 from clew.core.registry import build, register
 from clew.exchange import distil, openai_jsonl
 from clew.exchange.distil import demonstration, sources, taught
 from clew.harness import Runner
+from clew.methods.recoveries import Trail, coverage, trails
+from clew.methods.recoveries.coverage import course, distances
 from clew.models.fakes import Echo
 from clew.store import MemoryStore
 from clew.worlds.household import Household

@@ -8,13 +8,13 @@ from itertools import product
 
 import pytest
 
+from clew.core.errors import BadInput
+from clew.harness.memory import Item
+from clew.harness.memory.fold import Given
 from clew.methods.memory.craft import Fixed, Recurrence, SkiRental, demoted, due
 from clew.methods.memory.craft.demotion import beta_below
 from clew.methods.memory.craft.query_shapes import WORDS, shape, shapes
 from clew.methods.memory.craft.thresholds import NEVER, measured, recurrence
-from clew.core.errors import BadInput
-from clew.harness.memory import Item
-from clew.harness.memory.fold import Given
 
 
 def plan(*queries: str, id: str = "p", state: str = "active") -> Item:

@@ -11,6 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from clew.core.errors import BadInput, CannotRestore
+from clew.core.protocols import Model
+from clew.core.values import Completion, Message, Task, ToolCall, ToolSpec, Usage
+from clew.harness import LiveRun, Runner
+from clew.harness.memory import Item, Memory
+from clew.harness.memory.tool_code import Code
 from clew.methods.memory.craft.crafting import Crafted, craft, different, tries
 from clew.methods.memory.craft.drafting import Codifier, Draft
 from clew.methods.memory.craft.fresh_plays import FreshPlays, drawn
@@ -23,12 +29,6 @@ from clew.methods.memory.craft.stored_plays import LEFT, Finish, Play, StoredPla
 from clew.methods.memory.craft.thresholds import Due, Fixed, due
 from clew.methods.memory.craft.workshop import build, never, survey
 from clew.methods.memory.lessons.spent import Cost, ledger, lines_of, spend
-from clew.core.errors import BadInput, CannotRestore
-from clew.core.protocols import Model
-from clew.core.values import Completion, Message, Task, ToolCall, ToolSpec, Usage
-from clew.harness import LiveRun, Runner
-from clew.harness.memory import Item, Memory
-from clew.harness.memory.tool_code import Code
 from clew.models.fakes import Scripted
 from clew.store import Keeper, open_store
 from clew.worlds.apps import Apps

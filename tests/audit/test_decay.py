@@ -7,6 +7,10 @@ from collections import defaultdict
 
 import pytest
 
+from clew.core.errors import UnknownName
+from clew.core.values import Message, ToolCall
+from clew.harness.context.compaction import size
+from clew.harness.context.pins import MESSAGES, TAG, Pins, orphans, texts_of
 from clew.methods.pins.stacks import STACKS, Stack, to_autogen, to_inspect, to_langchain
 from clew.methods.pins.structural import (
     RULE,
@@ -20,10 +24,6 @@ from clew.methods.pins.structural import (
     survey,
     verdicts,
 )
-from clew.core.errors import UnknownName
-from clew.core.values import Message, ToolCall
-from clew.harness.context.compaction import size
-from clew.harness.context.pins import MESSAGES, TAG, Pins, orphans, texts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the frameworks' own
 FOREIGN = [name for name, stack in STACKS.items() if stack.package != "clew"]
@@ -171,8 +171,8 @@ def test_langchain_agent_and_autogen_agent_are_sent_the_pins():
     from langchain.agents.middleware import SummarizationMiddleware
     from langchain_core.messages import HumanMessage
 
-    from clew.methods.pins.stacks import chat_model
     from clew.harness.context import frameworks
+    from clew.methods.pins.stacks import chat_model
 
     shown, pins = [], Pins([RULE])
     model = chat_model(lambda text: shown.append(text) or "ok")

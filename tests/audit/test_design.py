@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clew.core.errors import BadInput
 from clew.methods.compare import design
 from clew.methods.compare.design import Count
 from clew.methods.why import doses
-from clew.core.errors import BadInput
 
 pytest.importorskip("statsmodels", reason="did not run: statsmodels is not installed")
 

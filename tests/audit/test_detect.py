@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.audit import Candidates, Search, detect, effect, pairs, survey
-from clew.methods.cliffs.detect import CLIFF, POTENTIAL
 from clew.core.errors import BadInput, CannotRestore
 from clew.harness import Runner
 from clew.harness.fork import continuations
 from clew.harness.fork.continuations import Continuations, Start
+from clew.methods.cliffs import Candidates, Search, detect, effect, pairs, survey
+from clew.methods.cliffs.detect import CLIFF, POTENTIAL
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import open_store

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
+from clew.core.errors import BadInput
 from clew.methods.features import (
     crosscoder_files,
     diff_verdict,
@@ -25,7 +26,6 @@ from clew.methods.features.crosscoder import Crosscoder, Design
 from clew.methods.features.diff_verdict import Finding, Tried, settle
 from clew.methods.features.steered_behaviour import Plan, rebuilt
 from clew.methods.features.steering import Cell, Direction, Effect, mcnemar
-from clew.core.errors import BadInput
 from clew.models.taps.source import Source
 from papers.E175_crosscoder.activations import WIDTH, plant, recovered
 

@@ -9,18 +9,18 @@ pytest.importorskip("torch", reason="did not run: torch is not installed")
 
 import torch
 
-from clew.methods.features import directions, without_features
-from clew.methods.features.diff_verdict import Finding, Tried
-from clew.methods.features.steering import Cell, Direction, Effect, Trial
-from clew.methods.features.subjects import Prompt
-from clew.methods.early.outcome import Shown
-from clew.methods.why.rewind import Behaviour
 from clew.core.records import Cursor
 from clew.core.values import Message, Task
 from clew.fit import adapters
 from clew.harness import Runner
 from clew.harness.fork.continuations import Continuations, Start
 from clew.harness.run.nodes import make_node
+from clew.methods.early.outcome import Shown
+from clew.methods.features import directions, without_features
+from clew.methods.features.diff_verdict import Finding, Tried
+from clew.methods.features.steering import Cell, Direction, Effect, Trial
+from clew.methods.features.subjects import Prompt
+from clew.methods.why.rewind import Behaviour
 from clew.models.fakes import Scripted
 from clew.models.local import small
 

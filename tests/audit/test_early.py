@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("torch", reason="did not run: torch is not installed")
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
-from clew.methods.agreement.running import OwnJudge
-from clew.methods.early import stance, states, study, thinking
-from clew.methods.early.branches import Sizes
-from clew.methods.early.outcome import Shown, Voted
-from clew.methods.why.rewind import Behaviour
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Task
 from clew.harness import Runner
 from clew.harness.agents import chatter
 from clew.harness.fork.continuations import Continuations
+from clew.methods.agreement.running import OwnJudge
+from clew.methods.early import stance, states, study, thinking
+from clew.methods.early.branches import Sizes
+from clew.methods.early.outcome import Shown, Voted
+from clew.methods.why.rewind import Behaviour
 from clew.models.fakes import Scripted
 from clew.models.markov import END, SAY, THINK, Markov, Words
 from clew.models.rendering import ChatTemplateRenderer

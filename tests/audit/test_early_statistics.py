@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clew.core.errors import BadInput
 from clew.methods.compare.design import Count
 from clew.methods.early import cuts, defence, saving, valley, votes
 from clew.methods.early import linear_probes as probes
 from clew.methods.early.curves import Curve, Draws, curve, dependence, share_of
 from clew.methods.early.verdict import verdict
-from clew.core.errors import BadInput
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 

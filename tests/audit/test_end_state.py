@@ -10,15 +10,15 @@ import pytest
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 
+from clew.core.errors import BadInput, CannotRestore
+from clew.core.values import ToolCall
+from clew.harness import LiveRun, Runner
+from clew.harness.memory import Memory
 from clew.methods.memory.lessons import EndState, Lesson, RunView, learn
 from clew.methods.memory.lessons.model_reflector import ModelReflector
 from clew.methods.memory.lessons.run_view import LOOK, Moment
 from clew.methods.memory.lessons.screens import rule
 from clew.methods.memory.lessons.spent import ledger
-from clew.core.errors import BadInput, CannotRestore
-from clew.core.values import ToolCall
-from clew.harness import LiveRun, Runner
-from clew.harness.memory import Memory
 from clew.models.fakes import Scripted
 from clew.store import MemoryStore, Run
 from clew.worlds.apps import Apps

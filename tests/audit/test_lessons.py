@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from clew.core.errors import BadInput, ModelError, Unreachable
+from clew.harness.memory import Memory
 from clew.methods.memory.lessons import Cost, Lesson, Reflection, RuleScreen, Ruling, RunView, Spent, learn
 from clew.methods.memory.lessons.asked_json import LONGEST, read_json
 from clew.methods.memory.lessons.grounds import content, terms
@@ -22,8 +24,6 @@ from clew.methods.memory.lessons.model_screen import ModelScreen
 from clew.methods.memory.lessons.references import FunctionReflector, load_reflector, load_screen
 from clew.methods.memory.lessons.run_view import LOOK, VIEW
 from clew.methods.memory.lessons.screens import rule
-from clew.core.errors import BadInput, ModelError, Unreachable
-from clew.harness.memory import Memory
 from clew.models.fakes import Scripted
 from clew.store import MemoryStore, Run, open_store
 from clew.store.contract import Script

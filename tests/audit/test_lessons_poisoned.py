@@ -11,11 +11,11 @@ import re
 
 import pytest
 
+from clew.harness import Runner
+from clew.harness.memory import Memory
 from clew.methods.memory.lessons import Lesson, RunView, learn
 from clew.methods.memory.lessons.references import FunctionReflector
 from clew.methods.memory.lessons.screens import rule
-from clew.harness import Runner
-from clew.harness.memory import Memory
 from clew.store import MemoryStore
 from clew.worlds.apps import Apps
 from tests.audit.reflected import PAGES, played

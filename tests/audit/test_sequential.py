@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import compare as bench
+from clew.core.errors import BadInput
 from clew.methods.compare.design import wilson
 from clew.methods.compare.sequential import (
     FRACTIONS,
@@ -17,7 +18,6 @@ from clew.methods.compare.sequential import (
     limits_of_mean,
     pairs_that_decide,
 )
-from clew.core.errors import BadInput
 
 LOOKS = range(4, 129, 4)
 verdicts = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=40)

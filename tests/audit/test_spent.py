@@ -7,12 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from clew.methods.memory.lessons import Cost, Lesson, Reflection, Spent, learn
-from clew.methods.memory.lessons.references import FunctionReflector
-from clew.methods.memory.lessons.spent import ledger, lines_of, spend
 from clew.core.errors import BadInput
 from clew.core.records import Report
 from clew.harness.memory import Memory
+from clew.methods.memory.lessons import Cost, Lesson, Reflection, Spent, learn
+from clew.methods.memory.lessons.references import FunctionReflector
+from clew.methods.memory.lessons.spent import ledger, lines_of, spend
 from clew.store import MemoryStore
 from clew.store.contract import Script
 from clew.store.entries import entry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clew.methods.memory.lessons.likeness import contradictions, copies, relative
-from clew.methods.memory.worth.unproven import junk, lists
 from clew.core.records import Annotation
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.fold import Given
+from clew.methods.memory.lessons.likeness import contradictions, copies, relative
+from clew.methods.memory.worth.unproven import junk, lists
 from clew.store.contract.script import Script
 from clew.store.entries import entry
 from clew.store.memory import MemoryStore

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from clew.methods.agreement.values_compared import Pair, Valued, compared, values_of
 from clew.core.records import Annotation, Report
 from clew.harness import Runner
+from clew.methods.agreement.values_compared import Pair, Valued, compared, values_of
 from clew.models.fakes import Markov
 from clew.store import Run
 from clew.worlds.toys import Counter

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.compare import Planted, below, compared, recorded
-from clew.methods.compare.design import wilson
-from clew.methods.compare.versus import RIGHT, Arm, Versus
 from clew.core.errors import AgentFailed, BadInput, ModelError
 from clew.core.records import Request
 from clew.core.values import Completion, Task
 from clew.harness import LiveRun, Runner
 from clew.harness.agents import player
+from clew.methods.compare.design import wilson
+from clew.methods.compare.versus import RIGHT, Arm, Versus
 from clew.models.fakes import Scripted
 from clew.store import Run, open_store
 from clew.worlds.toys import Counter

@@ -7,9 +7,6 @@ import random
 import numpy as np
 import pytest
 
-from clew.methods.why import probes, rewind, why
-from clew.methods.why.arms import Arm, Ledger, NotRun, Rollouts
-from clew.methods.why.evidence import Case, Hypothesis, filed, ranked
 from clew.core.errors import BadInput
 from clew.core.records import Cursor
 from clew.core.values import Message, Sampling, Task, ToolCall, ToolSpec
@@ -17,6 +14,9 @@ from clew.exchange import record
 from clew.exchange.transcript import Transcript
 from clew.harness import LiveRun, Runner
 from clew.harness.agents import chatter
+from clew.methods.why import probes, rewind, why
+from clew.methods.why.arms import Arm, Ledger, NotRun, Rollouts
+from clew.methods.why.evidence import Case, Hypothesis, filed, ranked
 from clew.models.fakes import Scripted
 from clew.models.markov import Markov
 from clew.store import MemoryStore, open_store

@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 import clew
+from clew.core.errors import BadInput
 from clew.methods.why.arms import Ledger
 from clew.methods.why.evidence import Case, Hypothesis
 from clew.methods.why.question import why
 from clew.methods.why.rewind import Behaviour, Rewound, factors, first_edit, neutral
-from clew.core.errors import BadInput
 from clew.models.fakes import Scripted, tool_call
 from clew.worlds.workspace import Workspace
 

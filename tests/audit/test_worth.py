@@ -11,14 +11,14 @@ import pytest
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 pytest.importorskip("scipy", reason="did not run: the extra [stats] is not installed")
 
+from clew.core.errors import BadInput
+from clew.harness import LiveRun, Runner
+from clew.harness.memory import Memory
 from clew.methods.compare import design
 from clew.methods.memory.worth import filed_worth, worth_audit
 from clew.methods.memory.worth.given_runs import given
 from clew.methods.memory.worth.left_out import Forks, Job, sample_of
 from clew.methods.memory.worth.worth_verdict import Pair, Subject, judged
-from clew.core.errors import BadInput
-from clew.harness import LiveRun, Runner
-from clew.harness.memory import Memory
 from clew.store import Keeper, MemoryStore, Run, open_store
 from clew.worlds.toys import Counter
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from clew.methods.compare.zero_variance import zero_variance
 from clew.cli import verbs
 from clew.core.records import Annotation, GroupRow
 from clew.harness import Runner
 from clew.harness.agents import player
+from clew.methods.compare.zero_variance import zero_variance
 from clew.models.fakes import Scripted
 from clew.worlds.sums import Sums
 

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
+from clew.core.registry import build, register
+from clew.fit import adapter_files, adapters
+from clew.harness import Runner
 from clew.methods.features.comparison import Comparison
 from clew.methods.features.feature import feature_facts, feature_filing
 from clew.methods.features.feature.feature_labels import labelled
 from clew.methods.features.learning import Learning
-from clew.core.registry import build, register
-from clew.fit import adapter_files, adapters
-from clew.harness import Runner
 from clew.models.fakes import Scripted
 from clew.models.local import Local, small
 from clew.store import Run, open_store

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from clew.core.registry import register
 from clew.methods.pins.stacks import STACKS
 from clew.methods.pins.structural import RULE
-from clew.core.registry import register
 from clew.models.fakes import Scripted
 from clew.store import Run, open_store
 from tests.audit.test_behaviour import agent

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from clew.methods.gate.candidates import Checks
 from clew.core import registry
+from clew.methods.gate.candidates import Checks
 from clew.store import open_store
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

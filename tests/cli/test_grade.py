@@ -12,8 +12,8 @@ import pytest
 from clew.core.records import Annotation
 from clew.core.registry import build, register
 from clew.core.values import Limits
-from clew.methods.grade import graded
 from clew.harness import Runner
+from clew.methods.grade import graded
 from clew.store import open_store
 from clew.worlds.clerk import Clerk
 

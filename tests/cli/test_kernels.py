@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from clew.methods.kernels.world import Kernels
 from clew.core import registry
+from clew.methods.kernels.world import Kernels
 
 needs_gcc = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc or objdump"

@@ -11,10 +11,10 @@ import pytest
 from clew.core.registry import register
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted, tool_call
 from clew.methods.world_model import Simulated
 from clew.methods.world_model.prompting import reply_text
 from clew.methods.world_model.tool_files import tools_of_file
+from clew.models.fakes import Scripted, tool_call
 from clew.worlds.toys import Counter
 from tests.models.server import chat, serving
 from tests.worlds.simulators import Shadow

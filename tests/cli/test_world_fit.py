@@ -10,13 +10,13 @@ import pytest
 
 from clew.core.registry import register
 from clew.harness import Runner
-from clew.models.fakes import Echo
+from clew.methods.world_model import Simulated
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.commonest import commonest
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.rewarding import observation
-from clew.methods.world_model import Simulated
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import Turn, reply_text
+from clew.models.fakes import Echo
 from clew.worlds.shell import Shell
 from clew.worlds.toys import Counter
 

@@ -13,13 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.methods.diagnose.bug_report import identifiers
-from clew.methods.diagnose.calibrate import calibrate
-from clew.methods.diagnose.choose import Chooser
-from clew.methods.diagnose.code_tools import Tools
-from clew.methods.diagnose.confidence import Calibration, features, fit, learnt, policy
-from clew.methods.diagnose.finding import SCHEMA, answer, finding, markdown
-from clew.methods.diagnose.rank import K1, B, Corpus, bm25, rank
 from clew.coding.repository.digest import WORD, Digest, digest, parts, term
 from clew.coding.repository.git import Git
 from clew.coding.repository.languages import left_out, parser
@@ -27,6 +20,13 @@ from clew.coding.repository.past_fixes import fixes
 from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput
 from clew.core.values import ToolCall
+from clew.methods.diagnose.bug_report import identifiers
+from clew.methods.diagnose.calibrate import calibrate
+from clew.methods.diagnose.choose import Chooser
+from clew.methods.diagnose.code_tools import Tools
+from clew.methods.diagnose.confidence import Calibration, features, fit, learnt, policy
+from clew.methods.diagnose.finding import SCHEMA, answer, finding, markdown
+from clew.methods.diagnose.rank import K1, B, Corpus, bm25, rank
 from tests.coding.shop import FILES, REPORT, git, make
 
 

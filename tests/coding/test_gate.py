@@ -11,7 +11,12 @@ import sys
 
 import pytest
 
+from clew.coding.repairs.mutants import mutants
+from clew.core import registry
+from clew.core.errors import AgentFailed, BadInput, WorldError
+from clew.harness import Runner
 from clew.methods.gate.candidates import Checks, CheckWorld, listed
+from clew.methods.gate.gate_agent import AGENT, history
 from clew.methods.gate.line_rules import (
     ENOUGH,
     LOSE,
@@ -29,13 +34,8 @@ from clew.methods.gate.line_rules import (
     once,
     since_surprise,
 )
-from clew.coding.repairs.mutants import mutants
 from clew.methods.gate.past_verdicts import read
 from clew.methods.gate.said import verdict
-from clew.methods.gate.gate_agent import AGENT, history
-from clew.core import registry
-from clew.core.errors import AgentFailed, BadInput, WorldError
-from clew.harness import Runner
 from clew.store import open_store
 
 # ---- rules -----------------------------------------------------------------------------------------------------------

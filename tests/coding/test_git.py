@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.methods.diagnose.repository_world import Diagnosis
-from clew.methods.gate.candidates import Checks, listed
 from clew.coding.repository import git as door
 from clew.coding.repository.git import Git
 from clew.coding.repository.past_fixes import fixes
 from clew.coding.repository.repository import View
 from clew.core.errors import BadInput
+from clew.methods.diagnose.repository_world import Diagnosis
+from clew.methods.gate.candidates import Checks, listed
 from clew.sandbox.seccomp import refuse_children
 from tests.coding.shop import git, make
 

@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
+from clew.core.errors import BadInput
 from clew.methods.kernels import counts, cubins, disassembly
 from clew.methods.kernels.rules import diagnose
-from clew.core.errors import BadInput
 
 needs_gcc = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc and objdump"
@@ -253,7 +253,8 @@ extern "C" __global__ void literal(const float* a, float* o, int n) {
 
 
 @pytest.mark.skipif(
-    not (shutil.which("nvcc") and cubins.nvdisasm()), reason="did not run: no nvcc and nvdisasm (CUDA toolkit)"
+    not (shutil.which("nvcc") and shutil.which("gcc") and cubins.nvdisasm()),
+    reason="did not run: no nvcc, nvdisasm (CUDA toolkit) and gcc",
 )
 def test_static_rules_of_cuda_need_no_gpu(tmp_path):
     (tmp_path / "k.cu").write_text(CUDA)

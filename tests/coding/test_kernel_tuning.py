@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clew.core.errors import BadInput, UnknownName
+from clew.harness import Runner
 from clew.methods.kernels import counts, disassembly, wall
 from clew.methods.kernels.catalogue import CATALOGUE, DOT, STENCIL, load
 from clew.methods.kernels.cpu import Cpu, Speed, measure_ceilings, miss_rate, speed
@@ -22,8 +24,6 @@ from clew.methods.kernels.kernel import FLAGS, STRONG, Candidate, Kernel, Option
 from clew.methods.kernels.runs import Boxed, Direct
 from clew.methods.kernels.search import SEARCHES, Catalogue, Outcome, Tries, mcts, reward
 from clew.methods.kernels.world import Kernels, tries_of
-from clew.core.errors import BadInput, UnknownName
-from clew.harness import Runner
 
 needs_gcc = pytest.mark.skipif(
     not (shutil.which("gcc") and shutil.which("objdump")), reason="did not run: no gcc and objdump"

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from clew.methods.diagnose import recover
-from clew.methods.diagnose.choose import Chooser
-from clew.methods.diagnose.code_tools import Tools, specs
-from clew.methods.diagnose.repository_world import Diagnosis
-from clew.methods.diagnose.localise import localise
 from clew.coding.repository.repository import View
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Completion, Message, ToolCall
 from clew.harness import Runner
+from clew.methods.diagnose import recover
+from clew.methods.diagnose.choose import Chooser
+from clew.methods.diagnose.code_tools import Tools, specs
+from clew.methods.diagnose.localise import localise
+from clew.methods.diagnose.repository_world import Diagnosis
 from clew.models.fakes import Scripted, tool_call
 from clew.store import open_store
 from clew.worlds.contract import check_taskset

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from clew.coding.repairs.mutants import mutants
 from clew.coding.repairs import Repairs, rows_in
 from clew.coding.repairs.made_file import MadeFile
 from clew.coding.repairs.making import Candidate, Maker, Proof, unified
+from clew.coding.repairs.mutants import mutants
 from clew.coding.repairs.named_tests import Outcomes, read_command
 from clew.coding.repairs.repair_rows import Row, paths_of
 from clew.coding.repairs.row_case import Ground

@@ -12,10 +12,10 @@ import pytest
 
 import clew
 from clew.coding.repository.contained import Plain, contained
-from clew.methods.diagnose.run_tools import diagnose
 from clew.core.errors import BadInput
 from clew.core.values import StopReason
 from clew.harness.tools import RunFiles
+from clew.methods.diagnose.run_tools import diagnose
 from clew.models.fakes import Scripted, tool_call
 from clew.worlds.toys import Counter
 from clew.worlds.workspace import Workspace

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from clew.coding.repository.repository import View
 from clew.methods.diagnose.bug_report import LONGEST, BugReport
 from clew.methods.diagnose.choose import Chooser
 from clew.methods.diagnose.code_tools import Tools
 from clew.methods.diagnose.rank import Corpus, rank
 from clew.methods.diagnose.traces import FRAMES, spots, traces
-from clew.coding.repository.repository import View
 from tests.coding.shop import git, make
 
 PYTHON = """

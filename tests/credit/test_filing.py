@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from clew import credit
-from clew.methods.agreement.values_compared import values_of
 from clew.core.errors import BadInput
 from clew.core.records import Annotation, Request
 from clew.core.registry import lookup
 from clew.core.values import Completion, Message
 from clew.harness import Runner
+from clew.methods.agreement.values_compared import values_of
 from clew.store.protocol import latest_last, stamped
 from clew.worlds.house import House
 

@@ -12,9 +12,9 @@ from scipy.stats import mannwhitneyu
 
 from clew.core.errors import BadInput
 from clew.credit import advantages, family, from_paths, presets
-from clew.methods.grade import graded
-from clew.methods.grade import grade as g
 from clew.credit.steps import Move, Path, replace
+from clew.methods.grade import grade as g
+from clew.methods.grade import graded
 
 FOLDS = {"sum": np.sum, "mean": np.mean, "last": lambda x: x[-1], "min": np.min, "max": np.max}
 FOLDS["bottom10"] = lambda x: np.sort(x)[: -(-len(x) // 10)].mean()

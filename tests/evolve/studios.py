@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.methods.coevolve.archive import Anchor, Archive, Item
 from clew.methods.coevolve import Made, Proposal, Role, Rules, Said, evolve
+from clew.methods.coevolve.archive import Anchor, Archive, Item
 
 SEED = {"writer": 0.0, "judge": 1.5}  # the judge should be 0: it rejects half of what is right
 

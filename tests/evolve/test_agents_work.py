@@ -8,6 +8,7 @@ import pytest
 
 from clew.core.errors import BadInput, ClewError
 from clew.core.registry import build
+from clew.harness import Runner
 from clew.methods.coevolve.agents import RecordedRuns, shown_work
 from clew.methods.coevolve.agents.labelled_work import dealt, refuse_overlap
 from clew.methods.coevolve.agents.line_judge import FIRST, accepts_by
@@ -15,7 +16,6 @@ from clew.methods.coevolve.agents.policy_clerk import policy_lines
 from clew.methods.coevolve.agents.prompted_judge import verdict_of
 from clew.methods.coevolve.agents.recorded_runs import Piece
 from clew.methods.coevolve.agents.ticket_reading import NOUNS
-from clew.harness import Runner
 
 CLERK = "clew.evolve.agents.policy_clerk:policy_clerk"
 RIGHT = "\n".join(line for line in policy_lines() if line.endswith("against the rule."))

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from clew.methods.compare.design import mcnemar
 from clew.core.errors import BadInput
 from clew.methods.coevolve import Challenge, Rules, rule
 from clew.methods.coevolve.anchor_coverage import coverage, use_of
 from clew.methods.coevolve.beliefs import best_belief
 from clew.methods.coevolve.judge_gates import sign_tail
+from clew.methods.compare.design import mcnemar
 
 
 def challenge(right, names=None):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.core.errors import BadInput, BadRecord, ClewError
+from clew.methods.coevolve import Proposal, Rules
 from clew.methods.coevolve.archive import Anchor, Archive, Evidence, Item, Lineage, Shelf
 from clew.methods.coevolve.archive.tagged_evidence import Record
-from clew.methods.coevolve import Proposal, Rules
 from tests.evolve.studios import Numbers, Steps, anchor, searched
 
 record = st.tuples(

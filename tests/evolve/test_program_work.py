@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from clew.core.errors import BadInput
-from clew.methods.coevolve.archive import Archive
 from clew.methods.coevolve import Job, Rules, SymbolicChanges, evolve
+from clew.methods.coevolve.archive import Archive
 from clew.methods.coevolve.program_work import LONGEST, Case, ProgramWork
 from clew.sandbox.sandbox import Limits, Sandbox
 from tests.evolve.studios import searched
@@ -76,7 +76,7 @@ def test_a_work_without_cases_and_a_judge_of_programs_are_refused():
     with pytest.raises(BadInput, match="no case"):
         ProgramWork([])
     with pytest.raises(BadInput, match="no judge"):
-        asyncio.run(ProgramWork([Case(1, 1)]).judge("review", "x", []))
+        asyncio.run(ProgramWork([Case(1, 1)], box()).judge("review", "x", []))
 
 
 def test_a_judge_that_always_accepts_is_replaced_by_the_anchor():

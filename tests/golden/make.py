@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import clew
-import clew.credit
 from clew.coding.diagnose.repository_world import Diagnosis
 from clew.coding.gate.candidates import Checks
 from clew.coding.localise import localise
+
+import clew
+import clew.credit
 from clew.credit.tree import tree as tree_credit
 from clew.exchange import import_file
 from clew.harness.memory import Memory

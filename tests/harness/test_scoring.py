@@ -10,10 +10,10 @@ import pytest
 from clew.core.errors import BadInput
 from clew.core.registry import register
 from clew.core.values import Limits, Message
-from clew.methods.grade import graded
 from clew.credit import steps
 from clew.harness import Runner, scoring
 from clew.harness.agents import player
+from clew.methods.grade import graded
 from clew.models.fakes import Scripted
 from clew.store import Groups, Run
 from clew.worlds.clerk import Clerk

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from clew.harness.search import Tries, at_random, climb, tree_search
+from clew.methods.kernels.climbing import at_random, climb
+from clew.methods.kernels.mcts import tree_search
+from clew.methods.kernels.tries import Tries
 
 
 class Score(NamedTuple):

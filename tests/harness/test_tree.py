@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.methods.compare.zero_variance import zero_variance
 from clew.core.errors import BadInput, CannotRestore, ModelError
 from clew.core.values import Task
 from clew.harness import Runner
 from clew.harness.agents import chatter, player
 from clew.harness.trees import grow as tree
 from clew.harness.trees import selectors
+from clew.methods.compare.zero_variance import zero_variance
 from clew.models.markov import Markov
 from clew.store import Groups, Run
 from clew.store.run import sampled

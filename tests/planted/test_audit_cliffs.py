@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.audit import Search, detect, survey
-from clew.methods.cliffs.detect import Found
 from clew.harness.fork.continuations import Continuations
+from clew.methods.cliffs import Search, detect, survey
+from clew.methods.cliffs.detect import Found
 from clew.worlds.sums import Sums
 from tests.audit import planted
 

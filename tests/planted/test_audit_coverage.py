@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from clew.audit import Trail
-from clew.methods.recoveries import coverage
-from clew.methods.recoveries.coverage import Coverage
 from clew.core.registry import build
 from clew.harness import Runner
+from clew.methods.recoveries import Trail, coverage
+from clew.methods.recoveries.coverage import Coverage
 from clew.models.fakes import Scripted
 
 

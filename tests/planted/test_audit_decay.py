@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from clew.core.values import Message
 from clew.methods.pins.behaviour import ARMS, arm, compare, verdict
 from clew.methods.pins.recorded import History, survival
 from clew.methods.pins.stacks import Stack
 from clew.methods.pins.structural import cells, findings, follow, survey, verdicts
-from clew.core.values import Message
 from clew.models.fakes import Scripted
 from tests.audit.test_behaviour import agent
 

@@ -7,6 +7,11 @@ import pytest
 
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
+from clew.core.errors import BadInput
+from clew.core.values import Task
+from clew.harness import Runner
+from clew.harness.agents import chatter
+from clew.harness.fork.continuations import Continuations
 from clew.methods.early import linear_probes as probes
 from clew.methods.early import study
 from clew.methods.early.branches import Sizes
@@ -15,11 +20,6 @@ from clew.methods.early.fitting import FIRST, SHUFFLED
 from clew.methods.early.outcome import Shown
 from clew.methods.early.verdict import verdict
 from clew.methods.why.rewind import Behaviour
-from clew.core.errors import BadInput
-from clew.core.values import Task
-from clew.harness import Runner
-from clew.harness.agents import chatter
-from clew.harness.fork.continuations import Continuations
 from clew.models.markov import Markov
 
 ANSWERED = "hmm well so so answer heads\nhmm well so so answer tails"  # the coin falls behind the thinking

@@ -7,11 +7,11 @@ import random
 import pytest
 
 import clew
+from clew.core.errors import BadInput
 from clew.methods.why import why
 from clew.methods.why.arms import Ledger
 from clew.methods.why.evidence import Case, Finding, Hypothesis
 from clew.methods.why.rewind import Behaviour, Change, Rewound, neutral
-from clew.core.errors import BadInput
 from clew.models.fakes import Scripted, tool_call
 from clew.store import MemoryStore, Run
 

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from clew.methods.compare.versus import Arm, Finding, Versus
 from clew.cli.compare import _sentence
 from clew.core.values import Task
 from clew.harness import Runner
+from clew.methods.compare.versus import Arm, Finding, Versus
 from clew.models.fakes import Scripted
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from clew.core.errors import BadInput
 from clew.methods.diagnose.confidence import Calibration, fit, policy
 from clew.methods.diagnose.finding import Finding, markdown, with_first
 from clew.methods.diagnose.localise import localise
-from clew.core.errors import BadInput
 from tests.coding.shop import REPORT, make
 
 SURE = Calibration((0.0,) * 5, 3.0, 0.7, 100, "planted")  # .95 of any place

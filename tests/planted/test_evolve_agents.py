@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from clew.core.registry import register
+from clew.exchange.dataset.tasks import Dataset
 from clew.methods.coevolve.agents.search_end import _addressed, judged_held_out
 from clew.methods.coevolve.anchor_coverage import use_of
-from clew.exchange.dataset.tasks import Dataset
 from tests.models.server import chat, serving
 
 pytest.importorskip("scipy", reason="did not run: scipy is not installed")

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
+from clew.core.errors import BadInput
 from clew.methods.gate.line_rules import Rule, Seen, choose
 from clew.methods.gate.past_verdicts import read
 from clew.methods.gate.said import observed
-from clew.core.errors import BadInput
 
 pytest.importorskip("scipy", reason="did not run: the intervals need scipy")
 CRITICS = ["lint", "unit"]

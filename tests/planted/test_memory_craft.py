@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 import clew
+from clew.core.records import Request
+from clew.core.values import Message
+from clew.harness import LiveRun, Runner
+from clew.harness.memory import Memory
 from clew.methods.memory.craft.crafting import Crafted
 from clew.methods.memory.craft.drafting import Draft
 from clew.methods.memory.craft.own_codifier import FunctionCodifier
 from clew.methods.memory.craft.shadowing import End, shadow
 from clew.methods.memory.craft.thresholds import Fixed, due
 from clew.methods.memory.craft.workshop import build
-from clew.core.records import Request
-from clew.core.values import Message
-from clew.harness import LiveRun, Runner
-from clew.harness.memory import Memory
 from clew.models.fakes import Scripted
 from clew.store.memory import MemoryStore
 from tests.worlds.test_sandbox import needs_bubblewrap

@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("bm25s", reason="did not run: the extra [memory] is not installed")
 
+from clew.harness.memory import Memory
 from clew.methods.memory.lessons.learn import learn
 from clew.methods.memory.lessons.lesson import Lesson
 from clew.methods.memory.lessons.references import FunctionReflector
 from clew.methods.memory.lessons.run_view import RunView
 from clew.methods.memory.lessons.screens import rule
-from clew.harness.memory import Memory
 from clew.store import MemoryStore
 from tests.audit.reflected import PAGES, played
 

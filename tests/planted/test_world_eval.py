@@ -10,11 +10,11 @@ import pytest
 from clew.cli.world_eval import _comparisons
 from clew.core.protocols import Model
 from clew.core.records import Request
-from clew.models.fakes import Scripted
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.open_loop import Outcome, by_content, failures, outcomes
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import Turn, reply_text
+from clew.models.fakes import Scripted
 
 FILES = ("notes.txt", "todo.txt", "plan.md")
 

@@ -18,8 +18,8 @@ FLOORS = [
     {"sandbox"},
     {"store", "models", "worlds"},
     {"harness", "fit"},
-    {"credit", "train", "serve", "audit", "coding", "evolve"},
-    {"route"},
+    {"credit", "train", "serve", "coding"},
+    {"methods"},
     {"exchange", "view"},
     {"integrations"},
     {"cli"},
@@ -32,7 +32,7 @@ TENSORS = (
     "models/drafters/",
     "fit/",
     "train/",
-    "audit/diff/",
+    "methods/features/",
     "integrations/trl.py",
 )
 CORE_MAY = {"numpy"} | set(sys.stdlib_module_names)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from clew.methods.pins.stacks import STACKS
 from clew.core.errors import BadInput
+from clew.methods.pins.stacks import STACKS
 from clew.sandbox.sandbox import Sandbox
 from papers.experiment import Experiment, apart, by_kind, each, grid, load, portions, seconds
 from papers.stats import Mark, Report, document, mark, markdown, pooled, show, table

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from clew.methods.pins.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
 from clew.core.values import Message
 from clew.harness.context.compaction import orphans
+from clew.methods.pins.survival import extractive, found, gullible, load, oracle, says, sentences, surviving
 from clew.worlds.desk import Case, Desk
 from papers.E164_governance import report_a, report_b, report_r, tier_a, tier_b, tier_r
 from papers.experiment import Experiment

@@ -9,8 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from clew.methods.diagnose.known import ELSEWHERE
 from clew.core.errors import BadInput, MissingExtra, WorldError
+from clew.methods.diagnose.known import ELSEWHERE
 from papers.E169_sherloc import clones, issues, mutants, report_l, report_r, report_u, tier_l, tier_r, tier_u
 from papers.experiment import Experiment, load
 

@@ -13,12 +13,12 @@ pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installe
 
 from clew.core.errors import BadInput
 from clew.core.values import Message
-from clew.models.compose import router
-from clew.models.compose.ngrams import Ngrams
 from clew.methods.routing import advice, contest, fit_router, policies, soft_targets
 from clew.methods.routing.contest import LEARNT, SINGLE
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import Matrix, from_rows
+from clew.models.compose import router
+from clew.models.compose.ngrams import Ngrams
 from clew.store import open_store
 
 WORDS = {

@@ -7,8 +7,8 @@ import pytest
 from clew.core.errors import BadInput, Unreachable
 from clew.core.values import Completion, Message, Task, Usage
 from clew.harness import Runner
-from clew.models.remote import Price
 from clew.methods.routing import measuring
+from clew.models.remote import Price
 from clew.store import open_store
 from clew.worlds.one_reply import Question
 

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("sklearn", reason="did not run: scikit-learn is not installed")
 
 from clew.core.errors import BadInput, BadRecord
-from clew.models.compose import router
-from clew.models.compose.ngrams import Ngrams
-from clew.models.compose.router import Worker
 from clew.methods.routing import fit_router, probe_head
 from clew.methods.routing.contest import Read
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import Matrix, from_rows, means_of
+from clew.models.compose import router
+from clew.models.compose.ngrams import Ngrams
+from clew.models.compose.router import Worker
 
 KINDS = ("door", "gate", "rose", "sky")
 

@@ -15,12 +15,12 @@ import torch
 
 from clew.core.errors import BadInput
 from clew.fit.scaled_head import Rates, Tail
-from clew.models.compose.backbone import Backbone
-from clew.models.local import small
 from clew.methods.routing import soft_targets
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import Matrix
 from clew.methods.routing.scale_gain import Scaling
+from clew.models.compose.backbone import Backbone
+from clew.models.local import small
 
 FILL = [f"w{i}" for i in range(6)]
 RATES = Rates(160, 32, scales=0.03)

@@ -19,11 +19,11 @@ from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.values import Completion, Message, Observation, Task, Usage
 from clew.harness import Runner
+from clew.methods.routing import advice, measuring, whole_runs
 from clew.models.compose import fitted_tasks, router
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.routed import Routed
 from clew.models.compose.router import Head, Worker
-from clew.methods.routing import advice, measuring, whole_runs
 from clew.store import open_store
 from clew.worlds.bases import Exact, Numbered
 from clew.worlds.one_reply import Question

@@ -9,11 +9,11 @@ from base64 import b64encode
 
 import pytest
 
-from clew.audit import trails
 from clew.core.errors import BadInput, ReplayDiverged
 from clew.core.records import Annotation, GroupRow, Report
 from clew.core.values import Attempt, Inner, Message, Task, ToolSpec
 from clew.harness import Runner
+from clew.methods.recoveries import trails
 from clew.models.fakes import Scripted
 from clew.store import MemoryStore, Run
 from clew.store.contract.script import SETUP, Script, fork_at

@@ -14,17 +14,17 @@ from clew.core.registry import register
 from clew.core.values import Completion, Message, ToolCall
 from clew.exchange import import_file
 from clew.harness import Runner
-from clew.models.rendering import WordRenderer
-from clew.store import open_store
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.closed_loop import NO_ANSWER as GONE
 from clew.methods.world_model.observing.closed_loop import demonstrated, drift, real_episodes
 from clew.methods.world_model.observing.episodes import episodes_of, held_out, with_states
 from clew.methods.world_model.observing.observation_rows import observation_rows, vocabulary_of
 from clew.methods.world_model.observing.open_loop import NO_ANSWER, by_content, failures, outcomes, request_of
-from clew.worlds.finder import Finder
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import conversation, reply_text, turn_text
 from clew.methods.world_model.simulated import Simulated
+from clew.models.rendering import WordRenderer
+from clew.store import open_store
+from clew.worlds.finder import Finder
 from clew.worlds.records_api import Records
 from clew.worlds.shell import Shell
 from clew.worlds.toys import Counter, Notepad, Shop

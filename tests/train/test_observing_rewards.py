@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from clew.methods.world_model.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.methods.world_model.observing.rewarding import (
     PARTS,
     canonical,
@@ -14,7 +15,6 @@ from clew.methods.world_model.observing.rewarding import (
     scores_in,
     without_praise,
 )
-from clew.methods.world_model.content_kinds import content_of, form_of, form_words, is_runtime, words_of
 from clew.methods.world_model.prompting import reply_text
 
 PRAISE = "Operation completed successfully."

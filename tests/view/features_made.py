@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.methods.features.feature.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
-from clew.methods.early import curves
 from clew.core.records import Annotation, Report
+from clew.methods.early import curves
+from clew.methods.features.feature.feature_facts import Arm, Asked, Facts, Place, name_of, row_of
 from clew.store import Keeper, Run
 from tests.view.conftest import fill
 

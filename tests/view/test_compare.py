@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from clew.methods.compare import design
 from clew.core.errors import BadQuery
 from clew.core.records import Annotation
+from clew.methods.compare import design
 from clew.store import MemoryStore
 from clew.store.contract import Script
 from clew.view.pages.compare import choices, compare, word_difference

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from clew.methods.features.feature.feature_facts import read, row_of
 from clew.core.errors import UnknownName
 from clew.core.records import Annotation
+from clew.methods.features.feature.feature_facts import read, row_of
 from clew.store import MemoryStore
 from clew.view.pages import curve_page, feature_page, reports, run_page
 from tests.view.conftest import serving

@@ -10,8 +10,8 @@ from clew.core.keys import derive
 from clew.core.protocols import Taskset
 from clew.core.records import Request
 from clew.core.values import Completion, Message, Task, ToolCall, Usage
-from clew.worlds.contract import perform
 from clew.methods.world_model.prompting import reply_text
+from clew.worlds.contract import perform
 from clew.worlds.world_asks import open_world
 
 

@@ -16,15 +16,15 @@ from clew.core.values import Completion, Message, Observation, StopReason, Task,
 from clew.exchange import export
 from clew.harness import Runner
 from clew.harness.agents import player
-from clew.models.fakes import Scripted, tool_call
-from clew.store.run import Run
-from clew.worlds.contract import as_run, check_taskset
-from clew.worlds.desk import Desk
 from clew.methods.world_model import Simulated
 from clew.methods.world_model.prompting import reply_text
 from clew.methods.world_model.run_check import check
 from clew.methods.world_model.simulated import LIVE_RUNS
 from clew.methods.world_model.simulated_world import SimulatedWorld
+from clew.models.fakes import Scripted, tool_call
+from clew.store.run import Run
+from clew.worlds.contract import as_run, check_taskset
+from clew.worlds.desk import Desk
 from clew.worlds.toys import Counter
 from clew.worlds.world_asks import Asks
 from tests.worlds.simulators import Shadow

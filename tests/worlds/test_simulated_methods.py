@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 
-from clew.audit import Search, detect, survey
 from clew.harness import Runner
 from clew.harness.agents import player
 from clew.harness.fork.continuations import Continuations
 from clew.harness.trees import grow as tree
-from clew.models.markov import Markov
+from clew.methods.cliffs import Search, detect, survey
 from clew.methods.world_model import Simulated
+from clew.models.markov import Markov
 from clew.worlds.toys import Counter
 from tests.worlds.simulators import Shadow
 

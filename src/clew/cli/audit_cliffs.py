@@ -15,9 +15,9 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit import Effect, Found, Pairs, Survey
-    from clew.methods.cliffs.detect import Cliff
     from clew.harness.fork.continuations import Continuations, Start
+    from clew.methods.cliffs import Effect, Found, Pairs, Survey
+    from clew.methods.cliffs.detect import Cliff
     from clew.store import Keeper, Run
 
 
@@ -75,17 +75,17 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
     if runs[0].endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         _released(runs, as_json, **common.pick(options, "at margin level effect pairs"))
         return
-    from clew import audit
+    from clew.methods import cliffs
 
     store = common.open_store(store_path)
     chosen = common.some(store, runs)
     fresh = options["n"] if options["fresh"] is None else options["fresh"]
     sought = common.pick(options, "n margin level detector") | {"at": options["at"] or _at(chosen)}
-    search = audit.Search(fresh=fresh, **sought)
+    search = cliffs.Search(fresh=fresh, **sought)
     if options["pairs"] and search.at == "steps":
         remedy = "Leave out --at steps." if options["at"] else "Make runs with a model that gives token ids."
         raise BadInput("--pairs makes pairs of tokens, not of steps", remedy=remedy)
-    plan = audit.survey(chosen, _hands(store, options), search)
+    plan = cliffs.survey(chosen, _hands(store, options), search)
     if not as_json:
         _forecast(plan)
     if options["dry"]:
@@ -94,13 +94,13 @@ def command(runs: tuple[str, ...], as_json: bool, store_path: str, **options: An
         return
     effect, made = None, None
     with run_options.interruptible("the same line again"), _told(plan) as told:
-        found = audit.detect(plan, told)
+        found = cliffs.detect(plan, told)
         found.file()
         if options["effect"]:
-            effect = audit.effect(found, search.n, told)
+            effect = cliffs.effect(found, search.n, told)
         if options["pairs"]:
-            how = audit.Candidates(n=search.n, floor=options["floor"], hard=options["hard"])
-            made = audit.pairs(found, how, told)
+            how = cliffs.Candidates(n=search.n, floor=options["floor"], hard=options["hard"])
+            made = cliffs.pairs(found, how, told)
             made.file()
             lines = [json.dumps(record) + "\n" for record in made.records()]
             options["pairs"].write_text("".join(lines))

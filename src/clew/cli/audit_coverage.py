@@ -11,8 +11,8 @@ from clew.cli.shared import common, option
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.audit import Trail
     from clew.core.records import Report
+    from clew.methods.recoveries import Trail
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
 
@@ -40,7 +40,7 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
     clew audit coverage world=maze
     clew audit coverage world=household --method g2po
     """
-    from clew import audit
+    from clew.methods import recoveries
 
     store = common.open_store(store_path)
     files = [word for word in data if word.endswith(SUFFIXES)]
@@ -56,9 +56,9 @@ def command(data: tuple[str, ...], method: str | None, as_json: bool, store_path
             paths, signal = taught(Path(files[0]), store)
     else:
         runs = common.some(store, data)
-        paths = audit.trails(runs)
+        paths = recoveries.trails(runs)
         signal = _valued(runs, paths, method) if method else [a for p in paths if p.solved for a in p.acts()]
-    found = audit.coverage(paths, signal)
+    found = recoveries.coverage(paths, signal)
     if as_json:
         common.end_with_json(found.to_json() | ({"actions in no state of the runs": elsewhere} if elsewhere else {}))
     some = f"{found.mistakes} of {found.judged} actions are mistakes"

@@ -14,10 +14,10 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.core.records import Report
     from clew.methods.pins.behaviour import Row
     from clew.methods.pins.recorded import Survival
     from clew.methods.pins.structural import Finding, Oracle
-    from clew.core.records import Report
 
 HISTORIES, GENERATIONS = (1.1, 5.0), 3
 CAUSES = ("never seen", "lost later", "cause not known")  # how a rule was lost
@@ -128,8 +128,8 @@ def _summariser(options: Mapping[str, Any]) -> Callable[..., Oracle] | None:
     """What makes summarisers that a model writes for; None: the oracle writes."""
     if options["summariser"] is None:
         return None
-    from clew.methods.pins.asking import Asking
     from clew.core.values import Sampling
+    from clew.methods.pins.asking import Asking
 
     model = run_options.load_model(options["summariser"], options)
     return Asking(model, Sampling(**run_options.sampling(options))).summariser
@@ -243,8 +243,8 @@ def _plain(finding: Finding) -> dict[str, Any]:
 
 
 def _behaviour(names: tuple[str, ...], as_json: bool, store_path: str, options: Mapping[str, Any]) -> None:
-    from clew.methods.pins import behaviour
     from clew.core.errors import UnknownName
+    from clew.methods.pins import behaviour
 
     for name in names:
         if name not in behaviour.ARMS:

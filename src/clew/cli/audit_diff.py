@@ -14,13 +14,13 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.harness.fork.continuations import Continuations
     from clew.methods.features.comparison import Comparison, Feature
     from clew.methods.features.crosscoder import Crosscoder
     from clew.methods.features.diff_verdict import Finding
     from clew.methods.features.mixture import Mixture
     from clew.methods.features.steered_behaviour import Plan
     from clew.methods.features.subjects import Prompt, Subject, Taps
-    from clew.harness.fork.continuations import Continuations
     from clew.models.local import Local
     from clew.store import Keeper, Run
 
@@ -170,9 +170,9 @@ def _prompts(store: Keeper, runs: list[Run], options: dict[str, Any]) -> tuple[l
     """The prompts that are tried, those aside last, and the numbers of these; none where no behaviour is named."""
     import numpy as np
 
+    from clew.core.keys import derive
     from clew.methods.features.steered_behaviour import FEWEST
     from clew.methods.features.subjects import prompts_of
-    from clew.core.keys import derive
 
     if not (options["does"] or options["reward"]):
         for name in ("aside", "told"):
@@ -270,9 +270,9 @@ def _subject(
     options: dict[str, Any], told: str = "",
 ) -> Subject:  # fmt: skip
     """Who answers the prompts, with a sentence besides in the system message where one is ``told``."""
+    from clew.core.values import Sampling
     from clew.methods.features.subjects import Replies, Whole
     from clew.methods.why.rewind import pattern
-    from clew.core.values import Sampling
 
     models = {"A": job.a, "B": job.b}
     if options["does"]:

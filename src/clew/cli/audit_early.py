@@ -14,11 +14,11 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from clew.harness import Runner
     from clew.methods.early.branches import Arms
     from clew.methods.early.curves import Curve
     from clew.methods.early.outcome import Shown, Voted
     from clew.methods.early.study import Answer
-    from clew.harness import Runner
     from clew.store import Keeper, Run
 
 OUTCOME_HELP = "The outcome: the run matches this query, such as 'return>0.5'."
@@ -173,9 +173,9 @@ def _runner(store: Keeper, chosen: list[Run], options: dict[str, Any]) -> Runner
 def _prepared(
     chosen: list[Run], runner: Runner, outcome: Shown | Voted, options: dict[str, Any]
 ) -> tuple[Arms, dict[str, int]]:
+    from clew.harness.fork.continuations import Continuations
     from clew.methods.early import stance, study
     from clew.methods.early.branches import Sizes
-    from clew.harness.fork.continuations import Continuations
 
     shares = common.number_list(options["shares"], "--shares", float, above=-1e-9)
     hands = Continuations(runner, seed=options["seed"], judge_seconds=options["judge_seconds"], outcome=outcome)

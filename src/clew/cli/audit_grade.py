@@ -17,8 +17,8 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     import numpy as np
 
-    from clew.methods.grade.graded import Reading
     from clew.harness.scoring import Plan
+    from clew.methods.grade.graded import Reading
 
 TOKENS = "sum mean last min max"
 DEV = 0.3  # share of the tasks that --select chooses on
@@ -93,8 +93,8 @@ def _read(
     runs: list[Any], models: tuple[Any, Any], options: dict[str, Any]
 ) -> tuple[Reading, dict[Any, int], list[str]]:
     """Score the runs by both models, with a forecast from the first chunk on, and join what they say."""
-    from clew.methods.grade import graded
     from clew.harness import scoring
+    from clew.methods.grade import graded
 
     plan = scoring.plan(runs)
     if not plan.rows:

@@ -110,9 +110,9 @@ def noted(name: str, old: str) -> list[str]:
 
 def _question(store: Keeper, view: Run, n: int, options: dict[str, Any]) -> tuple[Case, Rewound]:
     """What is asked, from the options; the model is loaded here."""
+    from clew.harness import Runner
     from clew.methods.why import rewind
     from clew.methods.why.evidence import Case, Hypothesis
-    from clew.harness import Runner
 
     behaviour = rewind.Behaviour(options["does"], options["where"], options["edits"])
     behaviour.check()

@@ -16,10 +16,10 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.methods.compare.sequential import Limits
-    from clew.methods.compare.versus import Finding, Verdict, Versus
     from clew.core.protocols import Taskset
     from clew.core.records import Cursor
+    from clew.methods.compare.sequential import Limits
+    from clew.methods.compare.versus import Finding, Verdict, Versus
     from clew.store import Keeper, Run
 
 KINDS = {"models": "--models", "temperatures": "--temperatures", "said": "--say"}
@@ -91,8 +91,8 @@ def command(place: str, n: int, batch: int, as_json: bool, store_path: str, **op
 
 def _versus(store: Keeper, run: Run, at: Cursor | None, options: Mapping[str, Any], *, n: int, batch: int) -> Versus:
     """The comparison that the line asks for, with its models loaded."""
-    from clew.methods.compare.versus import Arm, Versus, success
     from clew.harness.fork.fork_request import ForkRequest, other_weights, runner_for
+    from clew.methods.compare.versus import Arm, Versus, success
 
     changes = _changes(options)
     if at is None and not options["said"]:

@@ -21,9 +21,9 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clew.coding.repository.git import Git
     from clew.methods.diagnose.confidence import Calibration, Policy
     from clew.methods.diagnose.localise import Diagnosed
-    from clew.coding.repository.git import Git
 
 
 class Diagnoses(click.Group):
@@ -105,8 +105,8 @@ def report(repo: Path, form: str, as_json: bool, store_path: str, **options: Any
         common.say(f"note: {tools.view.index.note}")
     calibration = known(index)
     if options["mcp"]:
-        from clew.methods.diagnose.mcp import Present, server
         from clew.harness.tool_server import serve
+        from clew.methods.diagnose.mcp import Present, server
 
         asyncio.run(serve(server(Present(tools, calibration))))
         return
@@ -138,8 +138,8 @@ def calibrate(repo: Path, index: Path | None, n: int, before: str, as_json: bool
     """
     from dataclasses import asdict
 
-    from clew.methods.diagnose.calibrate import calibrate as fit
     from clew.coding.repository.repository import Index
+    from clew.methods.diagnose.calibrate import calibrate as fit
 
     git, place = opened(repo, index)
     if not as_json:

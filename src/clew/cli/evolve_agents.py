@@ -19,10 +19,10 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.core.protocols import Model
     from clew.core.values import Task
+    from clew.methods.coevolve import Proposer
     from clew.methods.coevolve.agents import Labelled, RecordedRuns
     from clew.methods.coevolve.agents.search_end import SearchEnd
     from clew.methods.coevolve.archive import Archive
-    from clew.methods.coevolve import Proposer
 
 FOLDER = Path(".clew/evolve")
 CLERK = "clew.evolve.agents.policy_clerk:policy_clerk"
@@ -253,11 +253,11 @@ class _Line:
 
     async def search(self) -> tuple[SearchEnd, dict[str, float], str]:
         """Make or read labelled work, search, compare; what the search came to, what it spent, what ended it."""
+        from clew.methods.coevolve import evolve
         from clew.methods.coevolve.agents import AgentsWork, Counted, RecordedRuns
         from clew.methods.coevolve.agents.agents_work import SLOT
         from clew.methods.coevolve.agents.search_end import search_end
         from clew.methods.coevolve.archive import Archive
-        from clew.methods.coevolve import evolve
 
         runs = RecordedRuns(self.runner, self.argument, self.name)
         labelled = await self._labelled(runs) if self.judged else None
@@ -293,11 +293,11 @@ class _Line:
             archive.close()
 
     def _judging(self) -> Any:
+        from clew.harness import Runner
         from clew.methods.coevolve.agents import PromptedJudge, RecordedRuns
         from clew.methods.coevolve.agents.agents_work import by_lines
         from clew.methods.coevolve.agents.line_judge import accepts_by
         from clew.methods.coevolve.agents.prompted_judge import AGENT
-        from clew.harness import Runner
 
         if self.judge == LINES:
             return by_lines(accepts_by)

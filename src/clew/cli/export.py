@@ -262,9 +262,9 @@ def _sft(
     Raises:
         BadInput: the file is no .jsonl file, or no chosen run was solved.
     """
-    from clew.audit import trails
     from clew.exchange import openai_jsonl
     from clew.exchange.distil import demonstration
+    from clew.methods.recoveries import trails
 
     if words and not file.endswith(openai_jsonl.SUFFIXES):
         file, words = words[-1], (file, *words[:-1])

@@ -16,8 +16,8 @@ from clew.cli.shared import common, option
 from clew.core.errors import BadInput, UnknownName
 
 if TYPE_CHECKING:
-    from clew.methods.gate.candidates import Checks
     from clew.core.values import Task
+    from clew.methods.gate.candidates import Checks
     from clew.store import Keeper
 
 RUN_HELP = "In place of CHANGE: what a run changed in its files, up to its end or a call; or a query; may be repeated."
@@ -166,8 +166,8 @@ def _candidate(checks: Checks, change: str) -> Task:
 
 def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
     """Print what each rule would have saved and lost, from the verdicts there are."""
-    from clew.methods.gate.line_rules import choose, held_out, once
     from clew.methods.gate.gate_agent import history
+    from clew.methods.gate.line_rules import choose, held_out, once
 
     if not options["sources"] and not options["oracle"]:
         remedy = "Name them with --from, or the oracle of past runs with --oracle; or name a change."
@@ -206,8 +206,8 @@ def _advise(options: dict[str, Any], as_json: bool, store_path: str) -> None:
 
 def _mutants(store: Keeper, checks: Checks, file: str, options: dict[str, Any], as_json: bool) -> None:
     """Run every check on broken variants of the file, from which the critics' rates are learnt."""
-    from clew.methods.gate.line_rules import Rule, judge, once
     from clew.coding.repairs.mutants import mutants
+    from clew.methods.gate.line_rules import Rule, judge, once
 
     source = Path(checks.folder, checks.find(file).data["file"]).read_text()
     tasks = [checks.variant(file, text) for text in mutants(source, options["mutants"], options["seed"] or 0)]

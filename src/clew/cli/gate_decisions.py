@@ -11,9 +11,9 @@ from clew.cli.shared import common, run_options
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.core.values import Task
     from clew.methods.gate.candidates import Checks
     from clew.methods.gate.line_rules import Choice, Found, Seen
-    from clew.core.values import Task
     from clew.store import Keeper, Run
 
 
@@ -21,8 +21,8 @@ class Gate:
     """What is known of the candidates of a cell, the rule chosen from it, and how it is followed."""
 
     def __init__(self, store: Keeper, checks: Checks, options: dict[str, Any], names: dict[str, str]) -> None:
-        from clew.methods.gate.line_rules import choose
         from clew.methods.gate.gate_agent import history
+        from clew.methods.gate.line_rules import choose
 
         self.store, self.checks, self.options = store, checks, options
         self.cell = options["cell"] or Path(checks.folder).name
@@ -47,8 +47,8 @@ class Gate:
 
     def run(self, tasks: list[Task], mutants: str = "") -> list[Run]:
         """Follow the rule over each candidate; ``mutants`` names a collection of mutants, and all is run on those."""
-        from clew.methods.gate.gate_agent import AGENT
         from clew.harness import Runner
+        from clew.methods.gate.gate_agent import AGENT
 
         rule, o = self.choice.best.rule, self.options
         learn = bool(mutants) or o["learn"] or self.new

@@ -14,8 +14,8 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.methods.gate.candidates import Checks
     from clew.core.records import Cursor
+    from clew.methods.gate.candidates import Checks
     from clew.store import Keeper, Run
 
 METHOD = "gate"  # of the annotations of runs
@@ -101,8 +101,8 @@ def _decided(
 
 def _checks(store_path: str, run: Run, before: str, options: dict[str, Any], names: dict[str, str]) -> Checks:
     """The checks, in the workspace that the run was made in; of a recorded program, in one of the usual bounds."""
-    from clew.methods.gate.candidates import Checks
     from clew.core.registry import make_ref, parse_ref
+    from clew.methods.gate.candidates import Checks
     from clew.worlds.workspace import Workspace
 
     shelf = str(shelf_of(store_path).folder)

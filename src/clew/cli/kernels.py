@@ -65,8 +65,8 @@ def tune(kernel: str, search: str, budget: int, as_json: bool, store_path: str, 
     clew kernels tune my_kernel.c --driver main.c
     clew kernels tune softmax --model http://localhost:8000/v1#qwen3 --budget 12
     """
-    from clew.methods.kernels.world import Kernels, tries_of
     from clew.harness import Runner
+    from clew.methods.kernels.world import Kernels, tries_of
 
     ref = options["model"]
     sandbox = options["sandbox"] or ("bubblewrap" if ref else "none")

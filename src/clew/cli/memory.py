@@ -17,10 +17,10 @@ from clew.core.printable import visible
 from clew.core.stats import deviate, wilson
 
 if TYPE_CHECKING:
-    from clew.methods.memory.worth.filed_worth import Known
     from clew.core.records import Report
     from clew.harness.memory import Item
     from clew.harness.memory.telling import Share
+    from clew.methods.memory.worth.filed_worth import Known
     from clew.store import Keeper
 
 HELP = """Keep what agents remember of earlier runs: plans, facts, pitfalls and tools that they recall from the store.
@@ -112,10 +112,10 @@ def show(memory: str, item: str, as_json: bool, store_path: str) -> None:
     \b
     clew memory show shop k3j2
     """
-    from clew.methods.memory.lessons.learn import seen_again
-    from clew.methods.memory.worth.filed_worth import known
     from clew.harness.memory import Memory
     from clew.harness.memory.telling import CAVEAT, told
+    from clew.methods.memory.lessons.learn import seen_again
+    from clew.methods.memory.worth.filed_worth import known
 
     store = common.open_store(store_path)
     book = Memory(store, memory)

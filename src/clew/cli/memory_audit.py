@@ -12,10 +12,10 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from clew.harness.memory import Memory
     from clew.methods.memory.worth.unproven import Lists
     from clew.methods.memory.worth.worth_audit import Finding, Plan
     from clew.methods.memory.worth.worth_verdict import Worth
-    from clew.harness.memory import Memory
 
 ITEMS_HELP = "Only these items, by their ids.  [default: all in use, those given to most runs first]"
 RUNS_HELP = "Only runs that this query finds; may be repeated."
@@ -51,9 +51,9 @@ def command(memory: str, as_json: bool, store_path: str, **options: Any) -> None
     clew memory audit shop -n 100
     clew memory audit shop --items k3j2,m2aa --runs 'tag:evening'
     """
+    from clew.harness.memory import Memory
     from clew.methods.memory.worth import filed_worth, unproven, worth_audit
     from clew.methods.memory.worth.left_out import Forks
-    from clew.harness.memory import Memory
 
     store = common.open_store(store_path)
     book = Memory(store, memory)

@@ -14,12 +14,12 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
+    from clew.harness.memory import Item, Memory
     from clew.methods.memory.craft.crafting import Crafted
     from clew.methods.memory.craft.drafting import Codifier
     from clew.methods.memory.craft.returning import Record, Returned
     from clew.methods.memory.craft.stored_plays import Finish
     from clew.methods.memory.craft.thresholds import Due
-    from clew.harness.memory import Item, Memory
 
 CODIFIER_HELP = "Who writes tools: a model, as `clew run` takes it, or file.py:function of a plan, queries and tools."
 THETA_HELP = "How often a plan must recur: a number of --by, or auto: as often as would have paid for the build."
@@ -63,10 +63,10 @@ def command(memory: str, plans: tuple[str, ...], as_json: bool, store_path: str,
     clew memory craft shop --codifier openai:gpt-5-mini
     clew memory craft shop --codifier mine.py:codify --theta 3 --shadow 5
     """
+    from clew.harness.memory import Memory
     from clew.methods.memory.craft.returning import records, returned
     from clew.methods.memory.craft.workshop import offered, survey
     from clew.methods.memory.lessons.spent import ledger
-    from clew.harness.memory import Memory
 
     if not options["dry"] and not options["codifier"]:
         raise BadInput("nobody is named who writes tools", remedy="Say --codifier MODEL, or --dry to look first.")
@@ -122,10 +122,10 @@ def _finish(text: str) -> Finish | None:
 
 
 def _codifier(options: Mapping[str, Any]) -> Codifier:
+    from clew.core.values import Sampling
     from clew.methods.memory.craft.model_codifier import ModelCodifier
     from clew.methods.memory.craft.own_codifier import load_codifier
     from clew.methods.memory.lessons.references import is_own
-    from clew.core.values import Sampling
 
     ref = options["codifier"]
     if is_own(ref):
@@ -209,8 +209,8 @@ def _tell_cost(chosen: Sequence[Due], guess: float, options: Mapping[str, Any], 
 def _built(
     book: Memory, chosen: Sequence[Due], codifier: Codifier, finish: Finish | None, options: Mapping[str, Any]
 ) -> list[Crafted]:
-    from clew.methods.memory.craft.workshop import build
     from clew.core.aio import run_sync
+    from clew.methods.memory.craft.workshop import build
 
     done: list[Crafted] = []
     resolve = partial(run_options.load_model, options=options)

@@ -14,9 +14,9 @@ from clew.core.errors import BadInput
 from clew.core.printable import short
 
 if TYPE_CHECKING:
+    from clew.harness.memory import Memory
     from clew.methods.memory.lessons.lesson import Learnt, Reflector, Screen
     from clew.methods.memory.lessons.spent import Spent
-    from clew.harness.memory import Memory
     from clew.store import Run
 
 REFLECTOR_HELP = "Who reflects: a model, as `clew run` takes it, or file.py:function of a run."
@@ -59,10 +59,10 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
     clew memory learn shop 'world=desk' --reflector http://127.0.0.1:8000/v1#NAME --limit 50
     clew memory learn shop --reflector mine.py:reflect --screen openai:gpt-5-mini
     """
-    from clew.methods.memory.lessons.learn import learn, reflected
-    from clew.methods.memory.lessons.spent import ledger
     from clew.core.aio import run_sync
     from clew.harness.memory import Memory
+    from clew.methods.memory.lessons.learn import learn, reflected
+    from clew.methods.memory.lessons.spent import ledger
 
     store = common.open_store(store_path)
     book = Memory(store, memory)
@@ -87,9 +87,9 @@ def command(memory: str, runs: tuple[str, ...], as_json: bool, store_path: str, 
 
 
 def _reflector(options: Mapping[str, Any]) -> Reflector:
+    from clew.core.values import Sampling
     from clew.methods.memory.lessons.model_reflector import ModelReflector
     from clew.methods.memory.lessons.references import is_own, load_reflector
-    from clew.core.values import Sampling
 
     ref = options["reflector"]
     if is_own(ref):

@@ -49,8 +49,8 @@ def command(router: str, model: str, as_json: bool, store_path: str, folder: str
     clew route fit pool -o router --probe 60
     clew route add router openai:gpt-5-nano --data q.jsonl --reward numeric -o larger
     """
-    from clew.models.compose import router as routers
     from clew.methods.routing import fit_router
+    from clew.models.compose import router as routers
 
     before = routers.load(Path(router))
     probes = fit_router.probes_of(Path(router), before)

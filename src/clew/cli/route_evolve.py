@@ -17,10 +17,10 @@ from clew.core.errors import BadInput
 if TYPE_CHECKING:
     from clew.core.values import Task
     from clew.harness import Runner
-    from clew.models.compose.routed import Routed
     from clew.methods.routing.evolution import Evolved, Search
     from clew.methods.routing.reward_matrix import F64, Matrix
     from clew.methods.routing.world_episodes import Change, WorldEpisodes
+    from clew.models.compose.routed import Routed
 
 OUT_HELP = "Folder of the evolved router; what lies there is replaced."
 

@@ -15,9 +15,9 @@ from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
     from clew.core.records import Report
-    from clew.models.compose.router import Features
     from clew.methods.routing.advice import Advice
     from clew.methods.routing.reward_matrix import F64, Matrix
+    from clew.models.compose.router import Features
 
 OUT_HELP = "Folder of the router; what lies there is replaced."
 REF_HELP = "Model of a worker, where its name in the file is not one: NAME=MODEL; may be repeated."
@@ -114,8 +114,8 @@ def _by_ngrams(found: Matrix, options: dict[str, Any]) -> Way:
 
 def _by_backbone(found: Matrix, options: dict[str, Any], say: Callable[[str], None]) -> Way:
     """Hidden states, beside n-grams over the same questions; with scales where these gain on held-out questions."""
-    from clew.models.compose.backbone import Backbone
     from clew.methods.routing.contest import Read, earned_by, gain_of
+    from clew.models.compose.backbone import Backbone
 
     layer = int(options["layer"]) if options["layer"].isdecimal() else options["layer"]
     backbone = Backbone.of(options["backbone"], layer, options["position"], options["tokens"])
@@ -180,8 +180,8 @@ def _joining(found: Matrix, way: Way, options: dict[str, Any]) -> dict[str, Repo
 
 def read_texts(texts: tuple[str, ...], features: Features) -> F64:
     """Vectors of texts by a router's features, float64 [Q, dim]; a backbone's are kept, so that each is read once."""
-    from clew.models.compose.backbone import Backbone
     from clew.methods.routing.question_space import vectors
+    from clew.models.compose.backbone import Backbone
 
     if not isinstance(features, Backbone):
         return vectors(texts, features)

@@ -15,8 +15,8 @@ from clew.core.printable import short
 if TYPE_CHECKING:
     from clew.core.comparisons import Comparisons
     from clew.core.records import Report
-    from clew.store import Run
     from clew.methods.world_model.run_check import Checked
+    from clew.store import Run
 
 AGAINST_HELP = "The real world.  [default: the one that the simulated world names]"
 LASTING_HELP = "Perform the actions also in a world in which they cannot be undone."

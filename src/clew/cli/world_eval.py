@@ -49,8 +49,8 @@ def command(folder: str, against: str, runs: tuple[str, ...], as_json: bool, sto
     clew world eval shell-model --against shell
     clew world eval shell-model --runs 'world=shell reward<1' --tasks 50
     """
-    from clew.methods.world_model.observing.open_loop import outcomes
     from clew.methods.world_model.model_folder import ModelCard
+    from clew.methods.world_model.observing.open_loop import outcomes
 
     card = ModelCard.read(Path(folder))
     against = against or ("" if runs else card.world)
@@ -106,8 +106,8 @@ def _recorded(runs: tuple[str, ...], store_path: str, options: dict[str, Any]) -
 
 def _left_alone(folder: str, against: str, episodes: list[Episode], plans: Plans, model: Model) -> Drift:
     from clew.core.registry import build
-    from clew.methods.world_model.observing.closed_loop import drift
     from clew.methods.world_model import Simulated
+    from clew.methods.world_model.observing.closed_loop import drift
 
     real = build("tasksets", against)
     longest = max(len(plan) for plan in plans.values())
@@ -128,8 +128,8 @@ def _comparisons(episodes: list[Episode]) -> Comparisons:
 
 
 def _print(found: list[Any], left: Drift | None, tested: Comparisons) -> None:
-    from clew.methods.compare import design
     from clew.cli.shared.world_figures import fidelity_rows, spent
+    from clew.methods.compare import design
     from clew.methods.world_model.observing.open_loop import failures
 
     if not tested.tested:

@@ -13,10 +13,10 @@ from clew.cli.shared.next_lines import command_line
 from clew.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from clew.models.local import Local
+    from clew.methods.world_model.model_folder import ModelCard
     from clew.methods.world_model.observing.episodes import Episode
     from clew.methods.world_model.observing.observation_rows import Counts
-    from clew.methods.world_model.model_folder import ModelCard
+    from clew.models.local import Local
 
 SCRATCH = "scratch"
 MODEL_HELP = """Folder of local weights to begin with, or scratch: a small word-level model that knows the words of RUNS
@@ -128,9 +128,9 @@ def _parted(episodes: list[Episode], options: Mapping[str, Any]) -> tuple[list[E
 
 
 def _model(episodes: list[Episode], options: Mapping[str, Any]) -> Local:
+    from clew.methods.world_model.observing.observation_rows import vocabulary_of
     from clew.models.local.model import small
     from clew.models.rendering import pieces_of
-    from clew.methods.world_model.observing.observation_rows import vocabulary_of
 
     if options["model"] != SCRATCH:
         return trainer_options.trainable(options["model"])

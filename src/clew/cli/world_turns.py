@@ -34,9 +34,9 @@ def command(runs: tuple[str, ...], out: str, folder: str, as_json: bool, store_p
     clew train --data turns.jsonl --reward observation --recipe gspo --model ./agent --name warm --max-tokens 200
     clew train --world shell --model .clew/trainings/warm/checkpoint --name agent
     """
+    from clew.methods.world_model.model_folder import ModelCard
     from clew.methods.world_model.observing.episodes import card_of, episodes_of, of_one_world
     from clew.methods.world_model.observing.single_turns import turn_rows
-    from clew.methods.world_model.model_folder import ModelCard
     from clew.methods.world_model.prompting import RULES
 
     read = episodes_of(common.some(common.open_store(store_path), runs))

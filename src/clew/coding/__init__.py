@@ -1,1 +1,1 @@
-"""Tools for code: where a bug report points, which checks a change deserves, and how to tune a kernel."""
+"""Code as agents find it: repositories, their past changes, and tasks made of them."""

@@ -7,11 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from clew.methods.recoveries.coverage import Trail, trails
 from clew.core.errors import BadInput
 from clew.core.values import Message
 from clew.exchange import files, openai_jsonl
 from clew.exchange.transcript import Transcript
+from clew.methods.recoveries.coverage import Trail, trails
 from clew.store import Run
 from clew.store.protocol import Tables
 from clew.worlds.loops import loop_erase

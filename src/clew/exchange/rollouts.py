@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.methods.cliffs import Counts, statistics
 from clew.core.errors import BadInput, BadRecord
 from clew.exchange import files
 from clew.exchange.files import brief
+from clew.methods.cliffs import Counts, statistics
 
 NEEDS = 'Each line needs "tokens", "potential" (a share in [0, 1] after each token) and "n_rollouts".'
 

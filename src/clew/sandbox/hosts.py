@@ -89,10 +89,8 @@ def public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         if address in NAT64:
             return public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if (
-            address not in OPEN
-            or address.teredo is not None
-            or not (address.sixtofour is None or public(address.sixtofour))
-        ):
+        if address not in OPEN or address.teredo is not None:
             return False
+        if address.sixtofour is not None:  # whether 2002::/16 is global changes from one Python to another
+            return public(address.sixtofour)
     return address.is_global and not address.is_multicast

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clew.methods.memory.worth.filed_worth import Known, key_of, worth_by_key
 from clew.core.records import Call
+from clew.methods.memory.worth.filed_worth import Known, key_of, worth_by_key
 from clew.store import Keeper
 
 ITEMS, LONG, NAME = 100, 2_000, 80  # items of one recall, characters of one, of a name

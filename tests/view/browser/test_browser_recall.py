@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clew.methods.memory.worth.filed_worth import key_of
 from clew.core.records import Report
 from clew.harness.memory.recalled import Shown, recorded
+from clew.methods.memory.worth.filed_worth import key_of
 from clew.store import open_store
 from clew.store.contract.script import Script
 from tests.view.browser.browsing import Watched, served, until

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 
-from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.core.registry import make_ref
+from clew.methods.compare.design import rate
 
 
 def bug(walk: Walk) -> Found:

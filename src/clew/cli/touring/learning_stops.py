@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
+from clew.methods.compare.design import rate
 
 WORLD = "--world household"
 START = "household-sft"

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from clew.methods.compare.design import rate
 from clew.cli.touring.journey import Found, Stop, Walk, figure, report
 from clew.cli.touring.learning_stops import START, WORLD, trained
+from clew.methods.compare.design import rate
 
 
 def cliffs(walk: Walk) -> Found:

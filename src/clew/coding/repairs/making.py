@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from clew.coding.repairs.mutants import mutants
 from clew.coding.repairs.begin_trees import leaves
+from clew.coding.repairs.mutants import mutants
 from clew.coding.repairs.named_tests import Outcomes, Wanted
 from clew.coding.repairs.repair_rows import Row, files_of, in_source
 from clew.coding.repairs.row_case import Ground, RowCase

@@ -23,8 +23,8 @@ from clew.exchange.dataset import functions
 from clew.exchange.dataset.given import Given, Reward, Verdict, row_of
 from clew.exchange.dataset.model_judge import ModelJudge
 from clew.harness.loading import agent_ref
-from clew.sandbox.sandbox import Sandbox
 from clew.methods.world_model.observing.rewarding import observation
+from clew.sandbox.sandbox import Sandbox
 from clew.worlds.scorers.json_schema import json_schema
 from clew.worlds.scorers.mathematics import Mathematics
 from clew.worlds.scorers.numeric import numeric

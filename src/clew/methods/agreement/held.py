@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.methods.agreement.rated import Rated, Scale, categories
-from clew.methods.agreement.raters import ABSENT, F64, I64, alpha, by_cluster, distances, kappa
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.records import Report
+from clew.methods.agreement.rated import Rated, Scale, categories
+from clew.methods.agreement.raters import ABSENT, F64, I64, alpha, by_cluster, distances, kappa
 
 RESAMPLES = 2000
 SHUFFLES = 500

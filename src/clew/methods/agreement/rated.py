@@ -12,10 +12,10 @@ from hashlib import blake2b
 from statistics import median_low
 from typing import Literal, NamedTuple
 
-from clew.methods.agreement.raters import Metric
 from clew.core.errors import BadInput
 from clew.core.printable import short
 from clew.core.records import Annotation
+from clew.methods.agreement.raters import Metric
 from clew.store import Run
 from clew.store.labels import STARS, UNSURE, VERDICTS, Label, verdict_set
 from clew.store.protocol import latest_last

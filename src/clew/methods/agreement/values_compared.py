@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.compare.design import bootstrap
 from clew.core.comparisons import Comparisons
 from clew.core.records import Report
+from clew.methods.compare.design import bootstrap
 from clew.store import Run
 from clew.store.protocol import latest_last
 

@@ -16,15 +16,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.cliffs import positions, statistics
-from clew.methods.cliffs.positions import Position, prefix
-from clew.methods.cliffs.statistics import F64, Counts, Kind
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.protocols import Tops
 from clew.core.records import Annotation, Report
 from clew.harness.fork.continuations import Continuations, Start
+from clew.methods.cliffs import positions, statistics
+from clew.methods.cliffs.positions import Position, prefix
+from clew.methods.cliffs.statistics import F64, Counts, Kind
 from clew.store import Run
 from clew.store.run import pace
 

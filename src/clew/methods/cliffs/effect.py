@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.methods.cliffs import statistics
-from clew.methods.cliffs.detect import LISTED, Cliff, Found, Told, around, counted
-from clew.methods.cliffs.positions import Position, prefix
-from clew.methods.cliffs.statistics import F64, RIGHT
 from clew.core.errors import BadInput
 from clew.core.keys import derive, value_digest
 from clew.core.protocols import Tops
 from clew.core.records import Annotation, Report
 from clew.harness.fork.continuations import Continuations, Start
+from clew.methods.cliffs import statistics
+from clew.methods.cliffs.detect import LISTED, Cliff, Found, Told, around, counted
+from clew.methods.cliffs.positions import Position, prefix
+from clew.methods.cliffs.statistics import F64, RIGHT
 
 PAIR = "cliff-pair"
 RESAMPLES = 4000

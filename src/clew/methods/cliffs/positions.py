@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.methods.cliffs.statistics import F64
 from clew.core.errors import BadInput
 from clew.core.protocols import Model, Scores, answers_for
 from clew.core.records import Call, Node
 from clew.harness.fork.continuations import Start
+from clew.methods.cliffs.statistics import F64
 from clew.store import Run
 from clew.store.run import sampled
 

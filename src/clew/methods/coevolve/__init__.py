@@ -1,4 +1,10 @@
-"""Agents and judges that improve together: the Red Queen engine (arXiv 2606.26294) over any artefact."""
+"""Agents and judges that are improved together: the Red Queen search over any artefact.
+
+Question: can the agent improve without learning to fool the judge that scores it?
+For: who searches prompts or policies under a judge that can be fooled.
+Paper: E178, arXiv 2606.26294. Command: ``clew evolve agents``, ``clew evolve show``. Page: docs/evolve.md.
+One-line rule it must beat: the best of n candidates under a fixed judge.
+"""
 
 from clew.methods.coevolve.judge_gates import Challenge, Gate, Ruling, rule
 from clew.methods.coevolve.prompt_rewriter import PromptRewriter

@@ -15,7 +15,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from clew.methods.compare.sequential import Limits, Outcome, limits_of_difference, limits_of_mean, pairs_that_decide
 from clew.core.aio import run_sync
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput, ModelError, WorldError
@@ -30,6 +29,7 @@ from clew.harness.fork.edits import fork_row, plan
 from clew.harness.run.lifecycle import FAILED
 from clew.harness.run.restore import world_at
 from clew.harness.run.spec import OnRun
+from clew.methods.compare.sequential import Limits, Outcome, limits_of_difference, limits_of_mean, pairs_that_decide
 from clew.store import Keeper, Run, new_id
 from clew.store.protocol import undecided
 

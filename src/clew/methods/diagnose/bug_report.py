@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.diagnose.traces import Frame, traces
 from clew.coding.repository.digest import LETTER, WORD, parts
 from clew.coding.repository.languages import word_set
+from clew.methods.diagnose.traces import Frame, traces
 
 LONGEST = 200_000  # characters
 WORDS, NAMES = 400, 200

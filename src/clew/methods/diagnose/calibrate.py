@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clew.methods.diagnose.confidence import F64, FEWEST, Calibration, features, fit
-from clew.methods.diagnose.rank import Corpus, rank
 from clew.coding.repository.git import Git
 from clew.coding.repository.past_fixes import Fix, fixes
 from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput
+from clew.methods.diagnose.confidence import F64, FEWEST, Calibration, features, fit
+from clew.methods.diagnose.rank import Corpus, rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from clew.methods.diagnose.code_tools import Tools
-from clew.methods.diagnose.confidence import Calibration, features
-from clew.methods.diagnose.finding import Evidence, Finding, with_first
-from clew.methods.diagnose.rank import Corpus, Place, Ranking, rank
 from clew.coding.repository.languages import is_test
 from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, ModelError
@@ -24,6 +20,10 @@ from clew.core.protocols import Renderer
 from clew.core.records import Request
 from clew.core.registry import make_ref
 from clew.core.values import Completion, Message, ToolCall, Usage
+from clew.methods.diagnose.code_tools import Tools
+from clew.methods.diagnose.confidence import Calibration, features
+from clew.methods.diagnose.finding import Evidence, Finding, with_first
+from clew.methods.diagnose.rank import Corpus, Place, Ranking, rank
 
 REPORT = re.compile(r"<report>\n(.*?)\n</report>", re.DOTALL)
 FIRST = 3  # findings

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.diagnose.rank import Ranking
 from clew.core.errors import BadInput
+from clew.methods.diagnose.rank import Ranking
 
 F64 = npt.NDArray[np.float64]
 FEATURES = ("margin", "agreement", "score", "matched", "named")

@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clew.core.errors import BadInput
+from clew.core.protocols import Model
+from clew.core.values import Observation
+from clew.harness.run.live import Conversation, LiveRun
+from clew.harness.run.nodes import Reply
+from clew.harness.runner import Runner
 from clew.methods.diagnose import recover
 from clew.methods.diagnose.choose import FIRST, Chooser, unmatched
 from clew.methods.diagnose.code_tools import shown
@@ -19,12 +25,6 @@ from clew.methods.diagnose.confidence import Calibration
 from clew.methods.diagnose.finding import Finding, answer, finding
 from clew.methods.diagnose.known import ELSEWHERE
 from clew.methods.diagnose.repository_world import Diagnosis
-from clew.core.errors import BadInput
-from clew.core.protocols import Model
-from clew.core.values import Observation
-from clew.harness.run.live import Conversation, LiveRun
-from clew.harness.run.nodes import Reply
-from clew.harness.runner import Runner
 from clew.store import Keeper, Run
 
 TURNS = 20

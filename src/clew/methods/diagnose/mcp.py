@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from clew.harness import tool_server
+from clew.harness.tools import Tool, tool
 from clew.methods.diagnose.choose import FIRST, Chooser, unmatched
 from clew.methods.diagnose.code_tools import Tools
 from clew.methods.diagnose.confidence import Calibration
 from clew.methods.diagnose.finding import markdown
 from clew.methods.diagnose.known import ELSEWHERE
-from clew.harness import tool_server
-from clew.harness.tools import Tool, tool
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

@@ -29,13 +29,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.diagnose.bug_report import STOP, BugReport
-from clew.methods.diagnose.traces import Spot, by_name, nearest, spots
 from clew.coding.repository.changes import Change, changes
 from clew.coding.repository.digest import WORD, Chunk, parts, term
 from clew.coding.repository.languages import PATHS, is_test, language, word_set
 from clew.coding.repository.links import Links
 from clew.coding.repository.repository import View
+from clew.methods.diagnose.bug_report import STOP, BugReport
+from clew.methods.diagnose.traces import Spot, by_name, nearest, spots
 
 F64 = npt.NDArray[np.float64]
 K1, B = 1.2, 0.75

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.methods.diagnose.code_tools import Tools
 from clew.coding.repository.past_fixes import fixes
 from clew.coding.repository.repository import Index, View
 from clew.core.errors import BadInput, UnknownName, WorldError
@@ -17,6 +16,7 @@ from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.methods.diagnose.code_tools import Tools
 
 SPLITS = ("train", "eval", "test")
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 
-from clew.methods.diagnose.choose import FIRST, Chooser
-from clew.methods.diagnose.code_tools import Tools
-from clew.methods.diagnose.known import ELSEWHERE
-from clew.methods.diagnose.mcp import MOST, ranked_places
 from clew.coding.repository.contained import contained
 from clew.coding.repository.repository import LARGEST, Index, View
 from clew.core.errors import BadInput
 from clew.harness.tools import RunFiles, tool
+from clew.methods.diagnose.choose import FIRST, Chooser
+from clew.methods.diagnose.code_tools import Tools
+from clew.methods.diagnose.known import ELSEWHERE
+from clew.methods.diagnose.mcp import MOST, ranked_places
 
 MOST_FILES, MOST_BYTES = 100_000, 1 << 29  # of a project that is looked at: an agent can write no end of files
 

@@ -1,1 +1,7 @@
-"""Is the outcome of a run settled before the model thinks? Probes, resampled thinking, swapped thinking (E171)."""
+"""Whether the outcome of a run is settled before the model thinks: probes, resampled and swapped thinking.
+
+Question: does the thinking decide anything, and how much of it can be saved?
+For: who pays for reasoning tokens, or studies them.
+Paper: E171, arXiv 2606.25013. Command: ``clew audit early``. Page: docs/early.md.
+One-line rule it must beat: the commonest outcome of the task; a bag of the prompt's words.
+"""

@@ -12,10 +12,10 @@ from typing import Literal
 
 import numpy as np
 
-from clew.methods.early.curves import I64, Draws
-from clew.methods.early.thinking import Trace, closing
 from clew.core.errors import BadInput
 from clew.harness.fork.continuations import Continuations, Samples, Start
+from clew.methods.early.curves import I64, Draws
+from clew.methods.early.thinking import Trace, closing
 from clew.store.run import pace
 
 Arm = Literal["resampled", "forced", "swapped", "cuts"]

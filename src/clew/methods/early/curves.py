@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.compare.design import bootstrap, wilson
 from clew.core.errors import BadInput
 from clew.core.records import Report
+from clew.methods.compare.design import bootstrap, wilson
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]

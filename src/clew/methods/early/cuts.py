@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from clew.methods.compare.design import Count, counted, holm, newcombe
 from clew.core.errors import BadInput, need
+from clew.methods.compare.design import Count, counted, holm, newcombe
 
 Kind = Literal["meaningful", "equivalent", "inconclusive"]
 LEVEL, MARGIN = 0.05, 0.1

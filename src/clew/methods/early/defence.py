@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.agreement.raters import by_cluster
-from clew.methods.compare.design import rate
 from clew.core.errors import BadInput
 from clew.core.records import Report
 from clew.core.stats import auroc
+from clew.methods.agreement.raters import by_cluster
+from clew.methods.compare.design import rate
 
 LEAVES = 0.05  # change of the AUROC that counts
 RESAMPLES = 1000

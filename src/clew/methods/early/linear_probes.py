@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.agreement.raters import by_cluster
 from clew.core.errors import BadInput, need
 from clew.core.records import Report
 from clew.core.stats import auroc
+from clew.methods.agreement.raters import by_cluster
 
 F64 = npt.NDArray[np.float64]
 FOLDS, RESAMPLES = 5, 500

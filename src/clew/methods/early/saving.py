@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.compare.design import bootstrap
-from clew.methods.early.curves import F64, FEW, Draws, by_prompt, share_of
 from clew.core.errors import BadInput
 from clew.core.records import Report
+from clew.methods.compare.design import bootstrap
+from clew.methods.early.curves import F64, FEW, Draws, by_prompt, share_of
 
 FEWEST = 8  # prompts in either half
 

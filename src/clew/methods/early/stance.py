@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from clew.methods.early.thinking import Trace
-from clew.methods.why.rewind import pattern
 from clew.core.errors import BadInput
 from clew.core.protocols import Renderer
+from clew.methods.early.thinking import Trace
+from clew.methods.why.rewind import pattern
 
 MOST_CHUNKS = 120  # of one trace, as in the source: longer ones are left out
 MOST_CUTS = 400

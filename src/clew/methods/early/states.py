@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.early.thinking import Trace
 from clew.core.errors import BadInput
 from clew.core.protocols import Model
 from clew.core.values import F32
+from clew.methods.early.thinking import Trace
 from clew.models.taps import Source, read, sources_of
 
 POSITIONS = 21  # shares of the thinking at which states are read for the probes by position

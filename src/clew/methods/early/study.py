@@ -11,19 +11,28 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clew.methods.compare.design import Count
-from clew.methods.early import curves, cuts, saving, thinking, valley
-from clew.methods.early import linear_probes as probes
-from clew.methods.early.branches import Arms, Sizes, Told
-from clew.methods.early.fitting import EARLY, FIRST, PROMPT_PLACES, PROMPT_WORDS, controls, on_states, scores_along, texts
-from clew.methods.early.outcome import Shown, Voted
-from clew.methods.early.states import features, offsets
-from clew.methods.early.verdict import Verdict, verdict
 from clew.core.errors import BadInput, MissingExtra
 from clew.core.keys import value_digest
 from clew.core.protocols import Taps
 from clew.core.records import Annotation, Report
 from clew.harness.fork.continuations import Continuations, Samples, Start
+from clew.methods.compare.design import Count
+from clew.methods.early import curves, cuts, saving, thinking, valley
+from clew.methods.early import linear_probes as probes
+from clew.methods.early.branches import Arms, Sizes, Told
+from clew.methods.early.fitting import (
+    EARLY,
+    FIRST,
+    PROMPT_PLACES,
+    PROMPT_WORDS,
+    controls,
+    on_states,
+    scores_along,
+    texts,
+)
+from clew.methods.early.outcome import Shown, Voted
+from clew.methods.early.states import features, offsets
+from clew.methods.early.verdict import Verdict, verdict
 from clew.models.taps.no_states import no_states
 from clew.store import Run
 

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.early.curves import LEAST_FLIP, Curve
 from clew.core.records import Report
+from clew.methods.early.curves import LEAST_FLIP, Curve
 
 Kind = Literal[
     "decided at the prompt",

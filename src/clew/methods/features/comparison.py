@@ -15,6 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from clew.core.errors import BadInput
+from clew.core.keys import value_digest
+from clew.core.protocols import Model
+from clew.core.records import Cursor
+from clew.fit import checkpoint
+from clew.fit.small import Step
 from clew.methods.features import crosscoder_files, directions, learning, mixture, seen_states
 from clew.methods.features.crosscoder import Crosscoder
 from clew.methods.features.feature.feature_facts import Place
@@ -22,12 +28,6 @@ from clew.methods.features.features import Latents, latents
 from clew.methods.features.seen_states import Seen, places_of
 from clew.methods.features.steered_behaviour import Inside, states_at
 from clew.methods.features.subjects import Prompt
-from clew.core.errors import BadInput
-from clew.core.keys import value_digest
-from clew.core.protocols import Model
-from clew.core.records import Cursor
-from clew.fit import checkpoint
-from clew.fit.small import Step
 from clew.models.taps.source import Source
 from clew.store import Run
 

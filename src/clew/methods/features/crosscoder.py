@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from clew.methods.features.sparse_code import Active, decoded, encoded
 from clew.core.errors import BadInput
+from clew.methods.features.sparse_code import Active, decoded, encoded
 
 Kind = Literal["topk", "batchtopk", "l1"]
 APART = 0.2  # share by which the RMS of states may differ from the saved one

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clew.methods.features.crosscoder import Crosscoder, Design
 from clew.core.errors import BadInput
 from clew.fit import checkpoint
+from clew.methods.features.crosscoder import Crosscoder, Design
 
 CONFIG, WEIGHTS, OURS = "cfg.json", "sae_weights.safetensors", "crosscoder.safetensors"
 LONGEST = 1 << 20  # bytes of a configuration

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
-from clew.methods.features.steering import Cell, Effect
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.records import Report
+from clew.methods.compare import design
+from clew.methods.features.steering import Cell, Effect
 from clew.store import Keeper
 
 Verdict = Literal["exclusive", "shared", "nothing", "cannot tell"]

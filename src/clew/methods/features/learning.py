@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clew.methods.features.crosscoder import Crosscoder, Design, Kind
-from clew.methods.features.features import Latents, latents
-from clew.methods.features.sparse_code import Active
 from clew.core.errors import check_choice
 from clew.core.keys import derive
 from clew.fit.small import Course, Step, fit
+from clew.methods.features.crosscoder import Crosscoder, Design, Kind
+from clew.methods.features.features import Latents, latents
+from clew.methods.features.sparse_code import Active
 
 Draw = Callable[[np.random.Generator, int], Tensor]  # states [n, 2, width] as they left the models
 Method = Literal["plain", "dedicated", "handicap", "reseated"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from clew.methods.features.features import Latents
 from clew.core.errors import BadInput
 from clew.fit import checkpoint
+from clew.methods.features.features import Latents
 
 FILE = "seen.safetensors"
 FIGURES = ("share", "fitted", "often", "high", "rows", "values")

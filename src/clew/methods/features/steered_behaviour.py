@@ -24,6 +24,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clew.core.comparisons import Comparisons
+from clew.core.errors import BadInput, check_choice
+from clew.core.keys import derive
+from clew.core.protocols import Model, Taps
+from clew.core.values import F32
 from clew.methods.compare import design
 from clew.methods.features import directions as other
 from clew.methods.features.crosscoder import Crosscoder
@@ -32,11 +37,6 @@ from clew.methods.features.features import Latents, cohen
 from clew.methods.features.steering import Direction, Effect, Trial, Way, written
 from clew.methods.features.subjects import I64, Subject
 from clew.methods.features.without_features import by_words, told_so
-from clew.core.comparisons import Comparisons
-from clew.core.errors import BadInput, check_choice
-from clew.core.keys import derive
-from clew.core.protocols import Model, Taps
-from clew.core.values import F32
 from clew.models.taps import Tap
 
 FEWEST = 20  # prompts in each half

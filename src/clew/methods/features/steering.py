@@ -14,10 +14,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from clew.methods.compare import design
-from clew.methods.features.subjects import I64, Subject
 from clew.core.records import Report
 from clew.core.values import F32
+from clew.methods.compare import design
+from clew.methods.features.subjects import I64, Subject
 from clew.models.taps import Tap
 
 Way = Literal["raise", "remove"]

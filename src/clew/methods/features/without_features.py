@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from clew.core.errors import BadInput, MissingExtra
+from clew.core.values import F32
 from clew.methods.compare import design
+from clew.methods.early import linear_probes as probes
 from clew.methods.features.diff_verdict import Finding, Line
 from clew.methods.features.steering import Effect, Trial
 from clew.methods.features.subjects import I64, Subject
-from clew.methods.early import linear_probes as probes
-from clew.core.errors import BadInput, MissingExtra
-from clew.core.values import F32
 
 
 def by_words(found: Finding, subject: Subject, which: I64, outcomes: F32, seed: int = 0) -> None:

@@ -20,8 +20,6 @@ from contextlib import suppress
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
-from clew.methods.gate.patches import PatchWorld, patch_task
-from clew.methods.gate.said import asked, observed
 from clew.coding.repository.contained import visible
 from clew.coding.repository.git import Entry, Git, only_regular
 from clew.core.errors import BadInput, UnknownName
@@ -30,6 +28,8 @@ from clew.core.protocols import Restores, World
 from clew.core.reading import Record
 from clew.core.registry import build, make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
+from clew.methods.gate.patches import PatchWorld, patch_task
+from clew.methods.gate.said import asked, observed
 from clew.sandbox.archives import contents, executables, pack
 from clew.sandbox.sandbox import Limits, Sandbox
 from clew.worlds.workspace import Workspace

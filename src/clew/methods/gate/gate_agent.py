@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clew.methods.gate.line_rules import AUDIT, REFINE, SHIP, STOP, VERIFY, Rule, Seen
 from clew.core.errors import BadInput
 from clew.harness.run.live import LiveRun
+from clew.methods.gate.line_rules import AUDIT, REFINE, SHIP, STOP, VERIFY, Rule, Seen
 from clew.store import Keeper, Run
 
 AGENT = "clew.coding.gate_agent:keep"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from clew.methods.gate.line_rules import VERIFY, Seen
 from clew.core.errors import BadInput
+from clew.methods.gate.line_rules import VERIFY, Seen
 
 LARGEST = 64 << 20  # bytes of one file
 MOST = 20_000  # files

@@ -11,10 +11,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from clew.methods.gate.said import Commands, asked, observed
 from clew.core.errors import BadInput, WorldError
 from clew.core.keys import state_key
 from clew.core.values import Observation, Task, ToolCall
+from clew.methods.gate.said import Commands, asked, observed
 from clew.worlds.bases import Exact, foreign
 from clew.worlds.workspace import FileTasks
 from clew.worlds.workspace.tree_edits import edited

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Protocol
 
-from clew.methods.kernels.runs import ended
 from clew.core.errors import WorldError
 from clew.core.values import Observation
+from clew.methods.kernels.runs import ended
 
 TAIL = 600  # characters of a command's output that are kept
 # the last line of pytest where no test passed or failed: "3 skipped, 1 deselected in 0.02s"

@@ -17,9 +17,9 @@ from clew.core.records import Annotation
 from clew.core.values import F32
 from clew.credit import presets
 from clew.credit.filing import Credit, Rescale, assign
-from clew.methods.grade.grade import Grades, Mode, TokenAgg, fold, grade
 from clew.credit.presets import Mode as Norm
 from clew.credit.steps import F64, Ask, Ints, as_groups, steps
+from clew.methods.grade.grade import Grades, Mode, TokenAgg, fold, grade
 
 Replies = Literal["sampled", "all"]
 

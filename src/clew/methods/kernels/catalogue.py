@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.errors import BadInput, UnknownName
 from clew.methods.kernels.kernel import Array, Kernel, Option
 from clew.methods.kernels.program import Program, program
-from clew.core.errors import BadInput, UnknownName
 
 F64 = npt.NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from clew.core.errors import BadInput, MissingExtra
 from clew.methods.kernels.disassembly import SECONDS, Instruction, objdump
 from clew.methods.kernels.runs import Direct
-from clew.core.errors import BadInput, MissingExtra
 
 COMPILERS = {".c": ("gcc", "cc", "clang"), ".cpp": ("g++", "c++", "clang++"), ".cc": ("g++", "c++", "clang++")}
 DEFAULT = "-O2"

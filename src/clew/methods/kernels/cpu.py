@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from clew.core.errors import BadInput, MissingExtra
 from clew.methods.kernels import counts, disassembly, wall
 from clew.methods.kernels.kernel import CTYPES, STRONG, Arrays, Candidate, Kernel, Sizes, Space
 from clew.methods.kernels.rules import Bound
 from clew.methods.kernels.runs import Run
-from clew.core.errors import BadInput, MissingExtra
 
 BLOCKS = 9  # blocks of each side in a timing
 BLOCK = 3e6  # nanoseconds of a block

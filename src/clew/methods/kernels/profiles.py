@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from clew.methods.kernels.rules import Backend
 from clew.core.errors import BadInput
+from clew.methods.kernels.rules import Backend
 
 # Names of Nsight Compute's metrics, by ours, with the factor between them.
 NCU = {

@@ -16,12 +16,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from clew.core.errors import BadInput, UnknownName
 from clew.methods.kernels import cpu, disassembly, wall
 from clew.methods.kernels.cpu import Built, Speed
 from clew.methods.kernels.kernel import Candidate, Option, Space
 from clew.methods.kernels.rules import Bound
 from clew.methods.kernels.runs import Direct, Done, Run
-from clew.core.errors import BadInput, UnknownName
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 SAME = 1e-4  # by which a printed number may differ, as a share of it: sums in another order do

@@ -1,7 +1,7 @@
 """Searches over the builds of a kernel: from the strongest options, random, greedy, guided by advice, tree (MCTS).
 
 All take ``evaluate``, which tries one candidate, so that they run on a machine, in a recorded run, or over a table of
-times measured before. The strategies are those of ``clew.harness.search``; here is what they know of kernels: what a
+times measured before. The strategies are ``climbing`` and ``mcts``; here is what they know of kernels: what a
 try came to, what to change next, and the log reward of 2606.26453. Constants the paper does not give are marked ours.
 """
 
@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from clew.methods.kernels.climbing import at_random, climb
 from clew.methods.kernels.kernel import ALSO, Candidate, Space
-from clew.harness.search import Proposer, at_random, climb, tree_search
-from clew.harness.search import Tries as AnyTries
-from clew.methods.kernels.mcts import STALE, Node
+from clew.methods.kernels.mcts import STALE, Node, tree_search
+from clew.methods.kernels.tries import Proposer
+from clew.methods.kernels.tries import Tries as AnyTries
 
 TOGETHER = 4  # draws of values where all advice is followed at once (ours, set on the tables of fourteen kernels)
 MOST = 32.0  # speed-up that earns the whole reward, where no roofline is known

@@ -14,13 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clew.methods.kernels.catalogue import CATALOGUE, load
-from clew.methods.kernels.cpu import Built, Cpu, Speed
-from clew.methods.kernels.kernel import STRONG, Candidate, Kernel, Space
-from clew.methods.kernels.program import Driven, Program
-from clew.methods.kernels.rules import advice, diagnose
-from clew.methods.kernels.runs import Boxed, Direct, Run
-from clew.methods.kernels.search import SEARCHES, Outcome, Tries
 from clew.core.errors import BadInput, MissingExtra, WorldError
 from clew.core.keys import state_key
 from clew.core.protocols import Restores, World
@@ -29,6 +22,13 @@ from clew.core.records import Call
 from clew.core.registry import make_ref
 from clew.core.values import Observation, Task, ToolCall, ToolSpec
 from clew.harness.run.live import LiveRun
+from clew.methods.kernels.catalogue import CATALOGUE, load
+from clew.methods.kernels.cpu import Built, Cpu, Speed
+from clew.methods.kernels.kernel import STRONG, Candidate, Kernel, Space
+from clew.methods.kernels.program import Driven, Program
+from clew.methods.kernels.rules import advice, diagnose
+from clew.methods.kernels.runs import Boxed, Direct, Run
+from clew.methods.kernels.search import SEARCHES, Outcome, Tries
 
 FENCE = re.compile(r"```(?:c|C)?\s*\n(.*?)```", re.DOTALL)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clew.methods.pins.structural import RULE, Oracle
 from clew.core.aio import run_sync
 from clew.core.protocols import Model
 from clew.core.values import Sampling
+from clew.methods.pins.structural import RULE, Oracle
 from clew.models.asking import request
 
 

@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clew.methods.pins.survival import Write, extractive, gullible, neglectful, oracle, sentences
-from clew.methods.compare.design import Count, difference, rate
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import derive
@@ -38,6 +36,8 @@ from clew.harness.context.compaction import (
 from clew.harness.context.pins import Pins
 from clew.harness.run.live import Conversation, LiveRun
 from clew.harness.runner import Runner
+from clew.methods.compare.design import Count, difference, rate
+from clew.methods.pins.survival import Write, extractive, gullible, neglectful, oracle, sentences
 from clew.store import Keeper, Run
 from clew.store.protocol import latest_last
 from clew.worlds.desk.desk import Case, Desk, record_of

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from clew.methods.pins.stacks import STACKS, Stack, Summary
 from clew.core.errors import BadInput, ClewError, UnknownName
 from clew.core.values import Message
 from clew.harness.context.pins import MESSAGES, Pins
 from clew.harness.loading import load_agent
+from clew.methods.pins.stacks import STACKS, Stack, Summary
 from clew.models.dialects import chat
 from clew.models.dialects.foreign import neutral
 

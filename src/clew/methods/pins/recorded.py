@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clew.methods.pins.own_stack import stack as stack_of
-from clew.methods.pins.stacks import Session
-from clew.methods.pins.structural import Oracle, cause
-from clew.methods.compare.design import rate
 from clew.core.comparisons import Comparisons
 from clew.core.records import Report
 from clew.core.values import Message
 from clew.harness.context.compaction import size
 from clew.harness.context.pins import Pins, orphans, texts_of
+from clew.methods.compare.design import rate
+from clew.methods.pins.own_stack import stack as stack_of
+from clew.methods.pins.stacks import Session
+from clew.methods.pins.structural import Oracle, cause
 from clew.store import Run
 
 

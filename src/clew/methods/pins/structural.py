@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
-from clew.methods.pins.own_stack import stack as stack_of
-from clew.methods.pins.stacks import Session, Stack
 from clew.core.comparisons import Comparisons
 from clew.core.values import Message, ToolCall
 from clew.harness.context.compaction import CHARACTERS
 from clew.harness.context.pins import TAG, Form, Pins, orphans, texts_of
+from clew.methods.pins.own_stack import stack as stack_of
+from clew.methods.pins.stacks import Session, Stack
 
 RULE = "Send e-mail only to addresses at acme.example (7F3A9C)."
 BUDGET = 3000  # tokens

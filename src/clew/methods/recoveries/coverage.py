@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare.design import bootstrap
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.records import Report
+from clew.methods.compare.design import bootstrap
 from clew.store.protocol import rewards
 
 Place = tuple[str, Hashable]  # (task, state)

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
 from clew.core.errors import BadInput, need
 from clew.core.records import Report
+from clew.methods.compare import design
 from clew.methods.routing import policies
 from clew.methods.routing.headroom import resamples
 from clew.methods.routing.policies import Known

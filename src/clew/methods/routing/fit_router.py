@@ -22,14 +22,14 @@ import numpy as np
 
 from clew.core.errors import BadInput, BadRecord
 from clew.core.values import F32
-from clew.models.compose import fitted_tasks, router
-from clew.models.compose.ngrams import Ngrams
-from clew.models.compose.router import Features, Head, Router, Worker
-from clew.models.remote.prices import price_of
 from clew.methods.routing import probe_head, soft_targets
 from clew.methods.routing.advice import Advice
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import F64, Matrix
+from clew.models.compose import fitted_tasks, router
+from clew.models.compose.ngrams import Ngrams
+from clew.models.compose.router import Features, Head, Router, Worker
+from clew.models.remote.prices import price_of
 
 PROBES, NUMBERS = "probes.json", "probes.npy"
 LONGEST = 1 << 22  # bytes of probes.json

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
 from clew.core.records import Report
+from clew.methods.compare import design
 from clew.methods.routing.contest import Arm, Choices
 from clew.methods.routing.headroom import resamples
 from clew.methods.routing.reward_matrix import F64, Matrix

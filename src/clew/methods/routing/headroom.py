@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
 from clew.core.records import Report
+from clew.methods.compare import design
 from clew.methods.routing.reward_matrix import F64, Index, Matrix
 
 Way = Literal["samples", "families"]

@@ -20,8 +20,8 @@ from clew.core.values import StopReason, Task, Usage
 from clew.harness import Runner
 from clew.harness.executors import Prepared, driven
 from clew.harness.run.spec import OnRun
-from clew.models.compose.ngrams import transcript
 from clew.methods.routing.reward_matrix import FAMILY, Matrix, Scored, matrix
+from clew.models.compose.ngrams import transcript
 from clew.store import Run
 from clew.store.base import Keeper
 from clew.store.protocol import Summary

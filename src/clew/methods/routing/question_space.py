@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from clew.core.errors import need
+from clew.methods.routing.reward_matrix import F64
 from clew.models.compose.backbone import Backbone
 from clew.models.compose.ngrams import Ngrams
 from clew.models.compose.router import Features
-from clew.methods.routing.reward_matrix import F64
 
 WIDTH = 128  # most directions; a quarter of the questions where that is less
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clew.core.keys import value_digest
-from clew.models.compose.backbone import Backbone, Scales
 from clew.methods.routing import soft_targets
 from clew.methods.routing.contest import Read
 from clew.methods.routing.question_space import Space
 from clew.methods.routing.reward_matrix import F64, Index, Matrix
+from clew.models.compose.backbone import Backbone, Scales
 
 if TYPE_CHECKING:
     from clew.fit.scaled_head import Rates, Tail

@@ -15,16 +15,16 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
 from clew.core.errors import BadInput, BadRecord
 from clew.core.records import Report
-from clew.models.compose import fitted_tasks, router
-from clew.models.compose.decision import SCHEME
-from clew.models.compose.routed import Parts
+from clew.methods.compare import design
 from clew.methods.routing import contest
 from clew.methods.routing.contest import FEWEST, Arm, Choices, gain_of, mean_of
 from clew.methods.routing.measuring import NO_SAMPLE, question_of
 from clew.methods.routing.reward_matrix import F64, Index, Matrix
+from clew.models.compose import fitted_tasks, router
+from clew.models.compose.decision import SCHEME
+from clew.models.compose.routed import Parts
 from clew.store import Run
 
 Kind = Literal["question", "turn", "workflow"]  # from the simplest on

@@ -16,13 +16,13 @@ from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.values import Task
 from clew.harness import Runner
-from clew.models.compose.policy import Policy
-from clew.models.compose.routed import Routed
-from clew.models.compose.router import Head, Router
 from clew.methods.routing.evolution import Masks, Score, Seeds
 from clew.methods.routing.measuring import NO_SAMPLE
 from clew.methods.routing.question_space import Space, vectors
 from clew.methods.routing.reward_matrix import F64, Matrix
+from clew.models.compose.policy import Policy
+from clew.models.compose.routed import Routed
+from clew.models.compose.router import Head, Router
 
 WIDTH = 16  # directions in which a head is changed
 SHARP = 5.0  # times the spread of the scores: how sure a softmax over them is, for the rehearsal of single steps

@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.compare.design import Count
 from clew.core.errors import ClewError, UnknownName
 from clew.core.keys import value_digest
+from clew.methods.compare.design import Count
 from clew.store.base import Keeper
 
 F32 = npt.NDArray[np.float32]

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare.design import F64, counted
 from clew.core.errors import BadInput, need
 from clew.core.records import Report
+from clew.methods.compare.design import F64, counted
 
 CLEARLY = 4.0  # a knee costs one parameter, and where it lies is chosen among many: AIC must gain this much
 

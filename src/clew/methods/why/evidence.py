@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare.design import Count
-from clew.methods.why.doses import Dose
 from clew.core.comparisons import Comparisons
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.records import Report
+from clew.methods.compare.design import Count
+from clew.methods.why.doses import Dose
 from clew.store.base import Keeper
 
 MOST_PAIRS = 15

@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
+from clew.core.errors import BadInput
+from clew.core.records import Report
 from clew.methods.compare import design
 from clew.methods.compare.design import Count
 from clew.methods.why import doses
 from clew.methods.why.arms import Arm, Ledger, NotRun, Rollouts
 from clew.methods.why.evidence import MOST_PAIRS, Case, Finding, Line, Reading, chances
-from clew.core.errors import BadInput
-from clew.core.records import Report
 
 ALPHA_SINGLES, ALPHA_PAIRS = 0.03, 0.02  # family-wise 5 % in all
 UNSURE = "whether both are needed cannot be told"

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare.design import Count
-from clew.methods.why.arms import Arm, Rollouts
 from clew.core.aio import run_sync
 from clew.core.errors import BadInput
 from clew.core.keys import derive
@@ -28,6 +26,8 @@ from clew.harness import Runner
 from clew.harness.fork import forks
 from clew.harness.fork.edits import plan, said
 from clew.harness.run.spec import RunSpec
+from clew.methods.compare.design import Count
+from clew.methods.why.arms import Arm, Rollouts
 from clew.store import Group, Run
 from clew.store.bundles.chosen import copy_run
 from clew.store.memory import MemoryStore

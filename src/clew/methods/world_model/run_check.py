@@ -18,10 +18,10 @@ from clew.core.reading import Record
 from clew.core.records import Call, action_of
 from clew.core.registry import build, parse_ref
 from clew.core.values import Observation, ToolCall
-from clew.worlds.judging import world_acts
 from clew.methods.world_model.content_kinds import Content, content_of, form_words, words_of
 from clew.methods.world_model.fidelity import Acted, Compared, canonical_text, played, share
 from clew.methods.world_model.simulated import Simulated
+from clew.worlds.judging import world_acts
 from clew.worlds.world_asks import open_world
 
 _READS = re.compile(r"(get|list|read|look|search|find|show|fetch|view|describe|query|check|ls|cat|pwd)(?![a-z])", re.I)

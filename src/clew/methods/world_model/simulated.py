@@ -21,7 +21,6 @@ from clew.core.records import Call, action_of, changed
 from clew.core.registry import absolute, build, make_ref
 from clew.core.sources import file_of, placed
 from clew.core.values import Task, ToolCall
-from clew.worlds.judging import world_acts
 from clew.methods.world_model import prompting, service_faults
 from clew.methods.world_model.demonstrations import demonstrations_of, shown
 from clew.methods.world_model.fiction import Fiction
@@ -32,6 +31,7 @@ from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.recorded_tasks import RecordedTasks
 from clew.methods.world_model.simulated_world import NEXT, Manner, SimulatedWorld
 from clew.methods.world_model.tool_files import Offer, tools_of_data, tools_of_file
+from clew.worlds.judging import world_acts
 from clew.worlds.world_asks import Asks, open_world
 
 LIVE_RUNS = 8  # with a bound: a run counts when it has ended, so that those live when the bound falls are paid for too

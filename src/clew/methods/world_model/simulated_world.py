@@ -17,7 +17,6 @@ from clew.core.errors import BadInput, ContextOverflow, WorldError
 from clew.core.keys import derive, digest, encode, state_key
 from clew.core.printable import short
 from clew.core.values import Message, Observation, ToolCall, ToolSpec
-from clew.worlds.bases import Exact, alive, foreign, load
 from clew.methods.world_model import prompting, service_faults
 from clew.methods.world_model.answer_cache import AnswerCache
 from clew.methods.world_model.fiction import Fiction
@@ -25,6 +24,7 @@ from clew.methods.world_model.instruction import Instruction
 from clew.methods.world_model.leaks import Guard, opening
 from clew.methods.world_model.prompting import Turn
 from clew.methods.world_model.tool_files import Offer
+from clew.worlds.bases import Exact, alive, foreign, load
 from clew.worlds.schemas import check_arguments, read_arguments, tool_spec
 from clew.worlds.world_asks import Asks
 

@@ -17,8 +17,8 @@ from clew.core.errors import BadInput, MissingExtra
 from clew.core.printable import short
 from clew.core.sources import placed
 from clew.core.values import ToolSpec
-from clew.worlds.foreign_schemas import checkable, fault
 from clew.methods.world_model.text_files import text_of
+from clew.worlds.foreign_schemas import checkable, fault
 
 LARGEST, MOST = 16 << 20, 256  # bytes of a file, tools of it
 PARTS = 20_000  # of one tool's schema once its references are followed

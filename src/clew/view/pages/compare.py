@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from clew.methods.compare import design
 from clew.core.json_values import plain
 from clew.core.records import Call
 from clew.core.values import Message
+from clew.methods.compare import design
 from clew.store import Keeper, Summary
 from clew.view.pages.list_pages import share
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clew.methods.early.curves import FILED
 from clew.core.errors import UnknownName
 from clew.core.json_values import told
 from clew.core.records import Report
+from clew.methods.early.curves import FILED
 from clew.store import Keeper
 
 

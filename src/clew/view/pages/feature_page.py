@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clew.methods.features.feature import feature_facts as facts
 from clew.core.errors import UnknownName
 from clew.core.json_values import plain
 from clew.core.json_values import told as reported
 from clew.core.records import Report
+from clew.methods.features.feature import feature_facts as facts
 from clew.store import Keeper
 from clew.view.pages.tokens import decoder
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from clew.methods.compare import design
 from clew.core.errors import BadInput
 from clew.core.printable import visible
+from clew.methods.compare import design
 from clew.store import Keeper, Summary
 from clew.store.labels import COLUMNS
 from clew.store.protocol import latest_last

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import numpy as np
 
 from clew.core.values import Task
+from clew.methods.coevolve import Job, Made, Proposal, Proposer, Role, Said, View
 from clew.methods.coevolve.agents.labelled_work import Labelled
 from clew.methods.coevolve.agents.recorded_runs import Cost, Piece, RecordedRuns, shown_work, spent
-from clew.methods.coevolve import Job, Made, Proposal, Proposer, Role, Said, View
 
 AGENT, JUDGE, SLOT = "agent", "judge", "review"
 SHOWN = 2  # training tasks that a proposer is shown

@@ -14,9 +14,9 @@ import numpy as np
 from clew.core.keys import derive
 from clew.core.protocols import Taskset
 from clew.core.values import Task
+from clew.harness import Runner
 from clew.methods.coevolve.agents.agents_work import GOOD
 from clew.methods.coevolve.agents.recorded_runs import Piece, RecordedRuns, shown_work
-from clew.harness import Runner
 
 Labels = list[tuple[dict[str, str], bool]]
 DEMONSTRATOR = "clew.harness.agents:demonstrator"

@@ -11,8 +11,8 @@ import json
 from collections.abc import Sequence
 
 from clew.core.values import ToolCall
-from clew.methods.coevolve.agents.ticket_reading import NOUNS, ticket_in
 from clew.harness.run.live import LiveRun
+from clew.methods.coevolve.agents.ticket_reading import NOUNS, ticket_in
 from clew.worlds.desk.desk_rules import RULES
 
 LOOK, ASK = "Look up the order before answering.", "Ask for the policy first."

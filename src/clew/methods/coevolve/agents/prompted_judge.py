@@ -11,9 +11,9 @@ import re
 
 from clew.core.keys import value_digest
 from clew.core.values import Task
+from clew.harness.run.live import LiveRun
 from clew.methods.coevolve.agents.recorded_runs import Cost, Piece, RecordedRuns, last_reply, spent
 from clew.methods.coevolve.prompt_rewriter import marked
-from clew.harness.run.live import LiveRun
 
 FIRST = """You judge the work of an agent on a task. Accept it where it does what the task asks and breaks no rule \
 that the task names; else reject it."""

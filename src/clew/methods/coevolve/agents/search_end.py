@@ -17,8 +17,8 @@ from clew.core.printable import short
 from clew.core.values import Task
 from clew.methods.coevolve.agents.agents_work import AGENT, GOOD, JUDGE, SLOT, AgentsWork
 from clew.methods.coevolve.agents.recorded_runs import Piece, shown_work
-from clew.methods.coevolve.archive import Archive
 from clew.methods.coevolve.anchor_coverage import Use, use_of
+from clew.methods.coevolve.archive import Archive
 from clew.store import Run
 
 TO_JUDGES = re.compile(  # words by which a text speaks to whoever judges the work

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from clew.core.keys import value_digest
+from clew.core.records import Annotation
+from clew.core.values import F32
+from clew.methods.early.curves import share_of
 from clew.methods.features.comparison import Comparison, Feature
 from clew.methods.features.crosscoder import Crosscoder
 from clew.methods.features.diff_verdict import Finding, at_dose
 from clew.methods.features.feature.feature_facts import Arm, Asked, Facts, name_of, read, row_of
 from clew.methods.features.mixture import Mixture
 from clew.methods.features.subjects import I64
-from clew.methods.early.curves import share_of
-from clew.core.keys import value_digest
-from clew.core.records import Annotation
-from clew.core.values import F32
 from clew.store import Keeper, Run
 
 MOST = 32  # features of one comparison whose values are kept

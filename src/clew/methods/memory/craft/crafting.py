@@ -11,12 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from clew.methods.memory.craft.drafting import Codifier, Draft, bare
-from clew.methods.memory.craft.query_shapes import plain
-from clew.methods.memory.craft.shadowing import SHADOW, End, Shadowed, shadow
-from clew.methods.memory.craft.static_gate import gate
-from clew.methods.memory.craft.thresholds import Due
-from clew.methods.memory.lessons.spent import Cost, lines_of, spend
 from clew.core.aio import in_thread
 from clew.core.errors import BadInput, ClewError, StoreError
 from clew.core.keys import value_digest
@@ -26,6 +20,12 @@ from clew.harness.memory import Item, Memory
 from clew.harness.memory.item_kinds import CURSORS
 from clew.harness.memory.tool_code import LIMITS, Code, advance, schema_hash
 from clew.harness.memory.tool_shelf import Deps, code_of, unfit
+from clew.methods.memory.craft.drafting import Codifier, Draft, bare
+from clew.methods.memory.craft.query_shapes import plain
+from clew.methods.memory.craft.shadowing import SHADOW, End, Shadowed, shadow
+from clew.methods.memory.craft.static_gate import gate
+from clew.methods.memory.craft.thresholds import Due
+from clew.methods.memory.lessons.spent import Cost, lines_of, spend
 from clew.sandbox.sandbox import Sandbox
 from clew.store.names import resolve
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
-from clew.methods.memory.lessons.spent import Cost
 from clew.core.values import ToolSpec
 from clew.harness.memory.item_kinds import Item
+from clew.methods.memory.lessons.spent import Cost
 
 
 class Draft(NamedTuple):

@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from clew.methods.memory.craft.query_shapes import plain
-from clew.methods.memory.craft.stored_plays import Play, by_text
-from clew.methods.memory.lessons.spent import executed, spend
 from clew.core.errors import AgentFailed, CannotRestore, ClewError, StoreError
 from clew.core.keys import derive, value_digest
 from clew.core.printable import short
@@ -26,6 +23,9 @@ from clew.harness.memory.ranking import words
 from clew.harness.memory.recalled import Shown, first_recall
 from clew.harness.memory.recalling import Asked, Memories
 from clew.harness.runner import Runner
+from clew.methods.memory.craft.query_shapes import plain
+from clew.methods.memory.craft.stored_plays import Play, by_text
+from clew.methods.memory.lessons.spent import executed, spend
 from clew.store import Run
 from clew.store.base import Keeper
 from clew.worlds.world_asks import open_world

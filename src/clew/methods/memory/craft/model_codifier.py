@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from clew.methods.memory.craft.drafting import Draft
-from clew.methods.memory.craft.static_gate import BUILTINS, LIBRARY, gate
-from clew.methods.memory.lessons.asked_json import AGAIN, ask_json, marked
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.printable import short
 from clew.core.protocols import Model
 from clew.core.values import Sampling, ToolSpec
 from clew.harness.memory.item_kinds import Item
+from clew.methods.memory.craft.drafting import Draft
+from clew.methods.memory.craft.static_gate import BUILTINS, LIBRARY, gate
+from clew.methods.memory.lessons.asked_json import AGAIN, ask_json, marked
 
 SAMPLING = Sampling(max_tokens=4000, temperature=0.0)
 QUERIES, QUERY, SCHEMA = 40, 500, 2000  # queries that are shown, characters of one, and of the description of a tool

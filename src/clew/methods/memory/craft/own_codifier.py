@@ -9,12 +9,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast
 
-from clew.methods.memory.craft.drafting import Codifier, Draft
-from clew.methods.memory.craft.model_codifier import read_draft
 from clew.core.errors import BadInput
 from clew.core.values import ToolSpec
 from clew.harness.loading import found_in, load_module
 from clew.harness.memory.item_kinds import Item
+from clew.methods.memory.craft.drafting import Codifier, Draft
+from clew.methods.memory.craft.model_codifier import read_draft
 
 Writes = Callable[[Item, Sequence[str], Sequence[ToolSpec]], object]
 

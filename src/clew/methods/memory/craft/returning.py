@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from clew.methods.memory.craft.demotion import LEVEL, WINDOW, demoted
-from clew.methods.memory.lessons.spent import executed
 from clew.core.values import ToolSpec
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.telling import THRESHOLD
 from clew.harness.memory.tool_shelf import deps_of, unfit
 from clew.harness.memory.tool_uses import ToolUse, uses
+from clew.methods.memory.craft.demotion import LEVEL, WINDOW, demoted
+from clew.methods.memory.lessons.spent import executed
 from clew.store.base import Keeper
 from clew.store.protocol import rewards
 

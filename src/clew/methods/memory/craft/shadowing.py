@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import NamedTuple, TypeVar
 
-from clew.methods.memory.lessons.spent import Cost
 from clew.core.comparisons import Comparisons
 from clew.core.errors import ClewError
 from clew.core.printable import short
+from clew.methods.memory.lessons.spent import Cost
 
 T = TypeVar("T")
 SHADOW = 3  # tasks on which tool and text must agree

@@ -13,11 +13,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from clew.methods.memory.craft.drafting import Draft
 from clew.core.errors import BadInput
 from clew.core.printable import short
 from clew.core.values import ToolSpec
 from clew.harness.memory.item_kinds import check_body
+from clew.methods.memory.craft.drafting import Draft
 
 _LIBRARY = """bisect collections datetime decimal difflib fractions functools heapq itertools json math operator re
 statistics string textwrap typing unicodedata __future__"""

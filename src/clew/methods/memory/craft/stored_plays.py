@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from clew.methods.memory.craft.query_shapes import shape
-from clew.methods.memory.craft.shadowing import End
 from clew.core.aio import in_thread
 from clew.core.errors import BadInput, CannotRestore, ClewError
 from clew.core.protocols import Taskset, World
@@ -28,6 +26,8 @@ from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.telling import THRESHOLD
 from clew.harness.memory.tool_code import Code, Seen, Step, advance, through
 from clew.harness.memory.tool_uses import use_told
+from clew.methods.memory.craft.query_shapes import shape
+from clew.methods.memory.craft.shadowing import End
 from clew.store import Keeper, Run
 from clew.worlds.judging import retrace
 from clew.worlds.world_asks import Asks, open_world

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, get_args
 
-from clew.methods.memory.craft.query_shapes import plain, shapes
 from clew.core.errors import BadInput
 from clew.harness.memory.item_kinds import Item
+from clew.methods.memory.craft.query_shapes import plain, shapes
 
 Of = Literal["shapes", "queries"]
 NEVER = 10**9  # a count that no ledger reaches

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, islice
 
+from clew.core.errors import BadInput, ClewError
+from clew.core.protocols import Model, Taskset
+from clew.core.registry import build as built
+from clew.core.values import ToolSpec
+from clew.harness.memory import Item, Memory
 from clew.methods.memory.craft.crafting import SECONDS, Crafted, craft, tries
 from clew.methods.memory.craft.drafting import Codifier
 from clew.methods.memory.craft.fresh_plays import FreshPlays
@@ -17,11 +22,6 @@ from clew.methods.memory.craft.shadowing import SHADOW
 from clew.methods.memory.craft.stored_plays import Finish, Play, StoredPlays, finish_of, plays, taskset_of
 from clew.methods.memory.craft.thresholds import NEVER, Due, Fixed, Of, due, measured
 from clew.methods.memory.lessons.spent import Cost, executed, lines_of
-from clew.core.errors import BadInput, ClewError
-from clew.core.protocols import Model, Taskset
-from clew.core.registry import build as built
-from clew.core.values import ToolSpec
-from clew.harness.memory import Item, Memory
 
 
 def survey(memory: Memory, theta: int | None = None, of: Of = "shapes", guess: float = 0.0) -> list[Due]:

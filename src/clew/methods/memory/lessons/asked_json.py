@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from clew.methods.memory.lessons.spent import Cost
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.printable import short, visible
 from clew.core.protocols import Model
 from clew.core.values import Completion, Sampling
+from clew.methods.memory.lessons.spent import Cost
 from clew.models.asking import request
 
 T = TypeVar("T")

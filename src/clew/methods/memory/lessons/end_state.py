@@ -14,13 +14,13 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from clew.methods.memory.lessons.grounds import failed
-from clew.methods.memory.lessons.run_view import LOOK, Moment
 from clew.core.aio import in_thread
 from clew.core.errors import BadInput, CannotRestore, ClewError
 from clew.core.protocols import Taskset, World
 from clew.core.registry import build as built
 from clew.core.values import ToolCall
+from clew.methods.memory.lessons.grounds import failed
+from clew.methods.memory.lessons.run_view import LOOK, Moment
 from clew.store import Run
 from clew.worlds.judging import retrace
 from clew.worlds.world_asks import Asks, open_world

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from clew.methods.memory.lessons.run_view import Moment, RunView
 from clew.harness.memory.ranking import words
+from clew.methods.memory.lessons.run_view import Moment, RunView
 
 _STOP = """a about after again all also always an and any are as at be because been before being both but by can cannot
 could did do does doing done each else ever every few first for from get gets go goes had has have having how if in

@@ -10,11 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from clew.methods.memory.lessons.lesson import Learnt, Lesson, Reflection, Reflector, Ruled, Ruling, Screen
-from clew.methods.memory.lessons.likeness import relative
-from clew.methods.memory.lessons.run_view import Moment, RunView
-from clew.methods.memory.lessons.screens import RuleScreen
-from clew.methods.memory.lessons.spent import Spent, lines_of, spend
 from clew.core.errors import BadInput, ClewError, LeaseHeld, ModelError, StoreError
 from clew.core.keys import value_digest
 from clew.core.printable import short
@@ -29,6 +24,11 @@ from clew.harness.memory.item_kinds import (
     text_of,
 )
 from clew.harness.memory.recalling import Memories, asked_of
+from clew.methods.memory.lessons.lesson import Learnt, Lesson, Reflection, Reflector, Ruled, Ruling, Screen
+from clew.methods.memory.lessons.likeness import relative
+from clew.methods.memory.lessons.run_view import Moment, RunView
+from clew.methods.memory.lessons.screens import RuleScreen
+from clew.methods.memory.lessons.spent import Spent, lines_of, spend
 from clew.store import Run
 from clew.store.entries import Entry, entry
 from clew.store.names import new_id

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from clew.harness.memory import Item
 from clew.methods.memory.lessons.run_view import Moment, RunView
 from clew.methods.memory.lessons.spent import Spent
-from clew.harness.memory import Item
 
 What = Literal["add", "merge", "replace", "drop"]
 

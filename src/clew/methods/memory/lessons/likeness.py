@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, NamedTuple
 
-from clew.methods.memory.lessons.grounds import LONG_WORD, STOP, stem, terms
 from clew.harness.memory import Item
 from clew.harness.memory.item_kinds import text_of
+from clew.methods.memory.lessons.grounds import LONG_WORD, STOP, stem, terms
 
 Relation = Literal["same", "more", "contrary"]
 SAME, NEAR = 0.8, 0.5  # words in common, of those of both, from which texts say the same; from which they may clash

@@ -12,12 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from clew.methods.memory.lessons.asked_json import AGAIN, SAMPLING, ask_json, marked
-from clew.methods.memory.lessons.end_state import ACTS, TOOLS, Act, EndState, read_acts
-from clew.methods.memory.lessons.lesson import Lesson, Reflection
-from clew.methods.memory.lessons.run_view import STEPS, Moment, RunView
-from clew.methods.memory.lessons.screens import KINDS
-from clew.methods.memory.lessons.spent import Cost, Spent
 from clew.core.errors import BadInput, ClewError
 from clew.core.keys import value_digest
 from clew.core.printable import short
@@ -25,6 +19,12 @@ from clew.core.protocols import Model
 from clew.core.values import Sampling
 from clew.harness.memory.item_kinds import FIELDS, check_body, check_scope
 from clew.harness.memory.telling import THRESHOLD
+from clew.methods.memory.lessons.asked_json import AGAIN, SAMPLING, ask_json, marked
+from clew.methods.memory.lessons.end_state import ACTS, TOOLS, Act, EndState, read_acts
+from clew.methods.memory.lessons.lesson import Lesson, Reflection
+from clew.methods.memory.lessons.run_view import STEPS, Moment, RunView
+from clew.methods.memory.lessons.screens import KINDS
+from clew.methods.memory.lessons.spent import Cost, Spent
 
 LOOKS = 3  # closer looks at one run
 LOOKED = 12_000  # characters of all of them

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from clew.methods.memory.lessons.asked_json import ask_json, marked
-from clew.methods.memory.lessons.lesson import Lesson, Ruling
-from clew.methods.memory.lessons.run_view import RunView
-from clew.methods.memory.lessons.screens import rule
-from clew.methods.memory.lessons.spent import Spent
 from clew.core.errors import BadInput, ModelError
 from clew.core.protocols import Model
 from clew.core.values import Sampling
 from clew.harness.memory import Item
 from clew.harness.memory.item_kinds import text_of
+from clew.methods.memory.lessons.asked_json import ask_json, marked
+from clew.methods.memory.lessons.lesson import Lesson, Ruling
+from clew.methods.memory.lessons.run_view import RunView
+from clew.methods.memory.lessons.screens import rule
+from clew.methods.memory.lessons.spent import Spent
 
 SAMPLING = Sampling(max_tokens=200, temperature=0.0)
 SHOWN = 5  # items beside which a lesson is put

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from clew.methods.memory.lessons.grounds import ADDRESS, Grounds, Told, content, shares, terms
 from clew.core.printable import HIDDEN
 from clew.harness.memory.ranking import words
+from clew.methods.memory.lessons.grounds import ADDRESS, Grounds, Told, content, shares, terms
 
 COPIED = 6  # words in a row that are a copy
 _I = re.IGNORECASE | re.DOTALL

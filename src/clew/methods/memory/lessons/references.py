@@ -9,13 +9,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import cast
 
-from clew.methods.memory.lessons.lesson import Lesson, Reflection, Reflector, Ruling, Screen
-from clew.methods.memory.lessons.run_view import RunView
 from clew.core.errors import BadInput
 from clew.core.keys import value_digest
 from clew.core.sources import digests
 from clew.harness.loading import found_in, load_module, source_digest
 from clew.harness.memory import Item
+from clew.methods.memory.lessons.lesson import Lesson, Reflection, Reflector, Ruling, Screen
+from clew.methods.memory.lessons.run_view import RunView
 
 Found = Reflection | Iterable[Lesson]
 Reflects = Callable[[RunView], Found | Awaitable[Found]]

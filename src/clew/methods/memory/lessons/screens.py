@@ -11,11 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from clew.methods.memory.lessons.grounds import Grounds, content, grounds_of, holds, shares, terms
-from clew.methods.memory.lessons.lesson import Lesson, Ruling
-from clew.methods.memory.lessons.likeness import relative, says_nothing
-from clew.methods.memory.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
-from clew.methods.memory.lessons.run_view import RunView
 from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import short
 from clew.core.records import Cursor, action_of
@@ -23,6 +18,11 @@ from clew.core.values import ToolCall
 from clew.harness.memory import Item
 from clew.harness.memory.item_kinds import check_body, check_provenance, check_scope, text_of
 from clew.harness.memory.ranking import words
+from clew.methods.memory.lessons.grounds import Grounds, content, grounds_of, holds, shares, terms
+from clew.methods.memory.lessons.lesson import Lesson, Ruling
+from clew.methods.memory.lessons.likeness import relative, says_nothing
+from clew.methods.memory.lessons.planted_text import advice_of, borrowed, hostile, passed_on, retold, untried
+from clew.methods.memory.lessons.run_view import RunView
 
 KINDS = ("plan", "fact", "pitfall")  # of a lesson; a tool is made from a plan, never from a run
 FOUND = 0.3  # least share of a lesson's words that the run shows

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from clew.methods.memory.worth.worth_audit import Finding
-from clew.methods.memory.worth.worth_verdict import Measure, Verdict, Worth
 from clew.core.keys import value_digest
 from clew.core.records import Report
+from clew.methods.memory.worth.worth_audit import Finding
+from clew.methods.memory.worth.worth_verdict import Measure, Verdict, Worth
 from clew.store.base import Keeper
 
 FILED = re.compile(r"worth-([0-9a-f]{8})-([0-9a-f]{12})-(success|turns|tokens)-[0-9a-f]{8}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from clew.methods.memory.lessons import likeness
 from clew.core.errors import ClewError
 from clew.core.records import Cursor
 from clew.harness.memory.item_kinds import Item
 from clew.harness.memory.telling import THRESHOLD
+from clew.methods.memory.lessons import likeness
 from clew.store.base import Keeper
 from clew.store.protocol import rewards
 

@@ -12,16 +12,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clew.methods.memory.lessons.likeness import copies
-from clew.methods.memory.worth import worth_verdict
-from clew.methods.memory.worth.given_runs import Given, drawn, given
-from clew.methods.memory.worth.left_out import EVERYTHING, Forks, Job, Left, Sample, spent
-from clew.methods.memory.worth.worth_verdict import Pair, Subject, Worth
 from clew.core.errors import BadInput, ClewError
 from clew.core.keys import value_digest
 from clew.core.records import Cursor
 from clew.harness.memory import Item, Memory
 from clew.harness.memory.telling import THRESHOLD
+from clew.methods.memory.lessons.likeness import copies
+from clew.methods.memory.worth import worth_verdict
+from clew.methods.memory.worth.given_runs import Given, drawn, given
+from clew.methods.memory.worth.left_out import EVERYTHING, Forks, Job, Left, Sample, spent
+from clew.methods.memory.worth.worth_verdict import Pair, Subject, Worth
 from clew.store import Run
 from clew.store.protocol import rewards
 

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clew.methods.compare import design
-from clew.methods.compare.design import F64
 from clew.core.comparisons import Comparisons
 from clew.core.errors import need
 from clew.core.records import Report
+from clew.methods.compare import design
+from clew.methods.compare.design import F64
 
 Verdict = Literal["helpful", "harmful", "redundant", "no effect shown", "cannot tell"]
 Measure = Literal["success", "turns", "tokens"]

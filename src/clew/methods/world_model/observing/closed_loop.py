@@ -15,8 +15,8 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Model, Taskset
 from clew.core.values import Observation, StopReason, Task, ToolCall
 from clew.harness import LiveRun, Runner
-from clew.methods.world_model.observing.episodes import Episode, played_episode
 from clew.methods.world_model.fidelity import Acted, Compared
+from clew.methods.world_model.observing.episodes import Episode, played_episode
 from clew.methods.world_model.run_check import Checked, check, half_life, together
 
 NO_ANSWER = "no answer of the model"

@@ -22,11 +22,11 @@ from clew.core.reading import Record
 from clew.core.records import RunRow, action_of
 from clew.core.registry import build
 from clew.core.values import Task, ToolCall, ToolSpec
-from clew.worlds.judging import world_acts
 from clew.methods.world_model.content_kinds import words_of
 from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import Turn, turn_text
 from clew.methods.world_model.tool_files import wire_of
+from clew.worlds.judging import world_acts
 from clew.worlds.world_asks import open_world
 
 LEAST = 2  # turns of a run that can serve

@@ -16,11 +16,11 @@ from clew.core.errors import BadInput
 from clew.core.protocols import Renderer
 from clew.core.records import LossRow
 from clew.core.values import Message
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.masking import Keep, kind_of, weights_of
-from clew.train.rows import render
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import Turn, reply_text, turn_text
+from clew.train.rows import render
 
 
 @dataclass(slots=True)

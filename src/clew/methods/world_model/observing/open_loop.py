@@ -18,11 +18,11 @@ from clew.core.protocols import Model
 from clew.core.records import Node, Request
 from clew.core.values import Message, Sampling
 from clew.harness.run.nodes import make_node
+from clew.methods.world_model.content_kinds import CONTENTS, Content, content_of, form_of, form_words, words_of
+from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.observing.masking import Kind, kind_of
 from clew.methods.world_model.observing.rewarding import canonical
-from clew.methods.world_model.content_kinds import CONTENTS, Content, content_of, form_of, form_words, words_of
-from clew.methods.world_model.model_folder import ModelCard
 from clew.methods.world_model.prompting import conversation, extract, extract_done, extract_state, turn_text
 
 AT_ONCE = 64  # episodes that are under way together

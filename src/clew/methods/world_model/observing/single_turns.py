@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clew.core.keys import derive
-from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.content_kinds import form_words
 from clew.methods.world_model.model_folder import ModelCard
+from clew.methods.world_model.observing.episodes import Episode
 from clew.methods.world_model.prompting import conversation
 
 
