@@ -43,6 +43,8 @@ RECORDED = {
 }
 """How records name the agents of ``clew.agents`` that come with Clew, wherever their modules lie. It must never change:
 the requests by which runs start others hold these names."""
+MODULES = {"clew.coding.run_tools": "clew.methods.diagnose.run_tools"}
+"""Where modules lie whose names stand in records and in the lines that people type."""
 _SHORT = {ref: name for name, ref in RECORDED.items()} | {
     "clew.audit.behaviour:episode": "episode",
     "clew.harness.coder:coder": "coder",
@@ -71,7 +73,8 @@ def reference(agent: object) -> str:
     if module is None or module.__name__ == "__main__" or is_file_module(module):
         source = str(getattr(module, "__file__", None) or getattr(getattr(agent, "__code__", None), "co_filename", "?"))
         return f"{os.path.abspath(source) if os.path.exists(source) else '<interactive>'}:{name}"
-    return f"{module.__name__}:{name}"
+    known = {place: called for called, place in MODULES.items()}
+    return f"{known.get(module.__name__, module.__name__)}:{name}"
 
 
 def load_agent(ref: str) -> Agent:
@@ -98,7 +101,7 @@ def load_module(place: str) -> ModuleType:
     Raises:
         ImportError: there is none. Whatever it raises as it is executed.
     """
-    return load_file(place) if place.endswith(".py") else load_named(place)
+    return load_file(place) if place.endswith(".py") else load_named(MODULES.get(place, place))
 
 
 def found_in(module: ModuleType, name: str) -> object:

@@ -2,7 +2,7 @@
 
 ``clew run coder --tools clew.coding.run_tools:diagnose`` offers it. Each call sees the files as they are then in the
 run, never those of the user's folder, and nothing that git could be told to run there is run. Stored runs name
-``clew.coding.run_tools:diagnose``: the module must never move.
+``clew.coding.run_tools:diagnose``: that name leads here (``clew.harness.loading.MODULES``).
 """
 
 from __future__ import annotations
