@@ -72,9 +72,13 @@ def test_a_search_over_programs_counts_how_they_ended_in_its_archive():
     assert kinds["programs that ended right"] > 0
 
 
-def test_a_work_without_cases_and_a_judge_of_programs_are_refused():
+def test_a_work_without_cases_is_refused():
     with pytest.raises(BadInput, match="no case"):
         ProgramWork([])
+
+
+@needs_bubblewrap
+def test_a_judge_of_programs_is_refused():
     with pytest.raises(BadInput, match="no judge"):
         asyncio.run(ProgramWork([Case(1, 1)], box()).judge("review", "x", []))
 
