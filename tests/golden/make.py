@@ -30,9 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from clew.coding.diagnose.repository_world import Diagnosis
-from clew.coding.gate.candidates import Checks
-from clew.coding.localise import localise
 
 import clew
 import clew.credit
@@ -40,6 +37,9 @@ from clew.credit.tree import tree as tree_credit
 from clew.exchange import import_file
 from clew.harness.memory import Memory
 from clew.harness.trees import grow
+from clew.methods.diagnose.localise import localise
+from clew.methods.diagnose.repository_world import Diagnosis
+from clew.methods.gate.candidates import Checks
 from clew.models.fakes import Echo, Markov, Scripted
 from clew.models.taps.tap import Tap
 from clew.serve.gateway.proxy import Gateway

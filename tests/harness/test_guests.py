@@ -57,7 +57,7 @@ def test_an_agent_from_outside_has_a_short_name(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_agent_whose_package_is_absent_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_entries", lambda kind: __import__("importlib.metadata").metadata.EntryPoints())
+    monkeypatch.setattr(registry, "entries", lambda kind: __import__("importlib.metadata").metadata.EntryPoints())
     for ref in ("coder", "clew.serve.relay:relay"):
         with pytest.raises(UnknownName, match="cannot be loaded: no agent is called") as caught:
             load_agent(ref)

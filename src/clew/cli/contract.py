@@ -28,7 +28,7 @@ def check_command(name: str) -> None:
         name: of the entry point, as one types it: ``serve``, or ``audit why``.
 
     Raises:
-        BadInput, UnknownName: it does not load, or there is none.
+        BadInput: the verb does not load. UnknownName: there is no verb of that name.
     """
     before = set(HEAVY) & sys.modules.keys()
     command = load_verb(name)

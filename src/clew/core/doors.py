@@ -56,8 +56,8 @@ class ToolScheme(Protocol[ToolT]):
     """Kind ``tools``, by the word before the colon of a reference: opens tools. ``rest`` is what follows the colon.
 
     The origin of each tool is a mapping of ``ref``, the ``names`` of all and what else ``tools`` takes as ``flags``.
-    ``known``: what models were told of them, from a record: nothing is started then before a tool is called. ``files``
-    gives the Python files that the reference names. ``clew.harness.contract.check_tools`` checks one.
+    ``known`` holds the specifications that a record kept: with it, nothing is started before a tool is called.
+    ``files`` gives the Python files that the reference names. ``clew.harness.contract.check_tools`` checks one.
     """
 
     def tools(

@@ -10,9 +10,10 @@ import ast
 import difflib
 import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -53,18 +54,31 @@ def by_hand(kind: Kind) -> dict[str, Any]:
 
 
 def names(kind: Kind) -> list[str]:
-    return sorted(_entries(kind).names | set(_local.get(kind, {})))
+    return sorted(entries(kind).names | set(_local.get(kind, {})))
 
 
 def name_of(kind: Kind, place: str) -> str:
-    """The name of what an entry point finds at ``module:attribute``; empty where there is none."""
-    return next((entry.name for entry in _entries(kind) if entry.value == place), "")
+    """The name of the entry point that leads to ``module:attribute``; an empty text where none does."""
+    return next((entry.name for entry in entries(kind) if entry.value == place), "")
 
 
-def _entries(kind: Kind) -> EntryPoints:
+def entries(kind: Kind) -> EntryPoints:
+    """The entry points of one kind, read anew where a folder of the path has changed, as by an installation."""
+    return _read(kind, tuple((place, _changed(place)) for place in sys.path))
+
+
+@lru_cache(maxsize=64)
+def _read(kind: Kind, path: tuple[tuple[str, int], ...]) -> EntryPoints:
     from importlib.metadata import entry_points  # slow to load, and many a process looks nothing up
 
     return entry_points(group=f"clew.{kind}")
+
+
+def _changed(place: str) -> int:
+    try:
+        return os.stat(place or ".").st_mtime_ns
+    except OSError:
+        return 0
 
 
 def lookup(kind: Kind, name: str) -> Any:
@@ -77,7 +91,7 @@ def lookup(kind: Kind, name: str) -> Any:
         return _local[kind][name]
     if file_of(name):
         return _in_file(kind, name)
-    for entry in _entries(kind).select(name=name):
+    for entry in entries(kind).select(name=name):
         return entry.load()
     near = difflib.get_close_matches(name, known := names(kind), 3) or known
     remedy = f"Known: {', '.join(near) or 'none'}. What a program registers by hand only that program knows."

@@ -45,6 +45,7 @@ RECORDED = {
 the requests by which runs start others hold these names."""
 MODULES = {"clew.coding.run_tools": "clew.methods.diagnose.run_tools"}
 """Where modules lie whose names stand in records and in the lines that people type."""
+_CALLED = {place: called for called, place in MODULES.items()}
 _SHORT = {ref: name for name, ref in RECORDED.items()} | {
     "clew.audit.behaviour:episode": "episode",
     "clew.harness.coder:coder": "coder",
@@ -73,8 +74,7 @@ def reference(agent: object) -> str:
     if module is None or module.__name__ == "__main__" or is_file_module(module):
         source = str(getattr(module, "__file__", None) or getattr(getattr(agent, "__code__", None), "co_filename", "?"))
         return f"{os.path.abspath(source) if os.path.exists(source) else '<interactive>'}:{name}"
-    known = {place: called for called, place in MODULES.items()}
-    return f"{known.get(module.__name__, module.__name__)}:{name}"
+    return f"{_CALLED.get(module.__name__, module.__name__)}:{name}"
 
 
 def load_agent(ref: str) -> Agent:

@@ -43,7 +43,7 @@ def load_verb(name: str) -> click.Command:
     """
     if name in verb_table.CORE:
         found = importlib.import_module(f"clew.cli.{'import_' if name == 'import' else name}").command
-    elif (brought := registry.by_hand("commands")).keys() >= {name}:
+    elif name in (brought := registry.by_hand("commands")):
         found = brought[name]
     elif entry := verb_table.entries().get(name):
         try:

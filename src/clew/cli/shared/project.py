@@ -20,7 +20,6 @@ import click
 
 from clew.cli.shared import common
 from clew.cli.shared.trust import Setting, Trust, harmless, refused
-from clew.cli.shared.verb_table import places
 from clew.core.errors import BadInput
 from clew.core.sources import check_there, file_of, moved
 
@@ -71,7 +70,8 @@ class Project:
         """All that the file says and that only a person may allow, for every verb."""
         context, root = click.Context(group), self.path.parent
         found = [Setting(MOVED, old, new) for old, new in self.moved.items()]
-        tops = [named(common.load_verb(one)) for one in (*COLLECTING, *ONLY_STORE) if one in places()]
+        verbs = group.list_commands(context)
+        tops = [named(common.load_verb(one)) for one in (*COLLECTING, *ONLY_STORE) if one in verbs]
         for key, value in self.top.items():
             if not all(harmless(key, value, one[key], root) for one in tops if key in one):
                 found.append(Setting("", key, value))
@@ -121,9 +121,10 @@ class Project:
             BadInput: one is not; the remedy names near ones.
         """
         context = click.Context(group)
-        known = {"store"}.union(*(named(common.load_verb(one)) for one in COLLECTING if one in places()))
+        verbs = set(group.list_commands(context))
+        known = {"store"}.union(*(named(common.load_verb(one)) for one in COLLECTING if one in verbs))
         self._refuse(self.top, known, "no option has that name")
-        self._refuse(self.tables, set(group.list_commands(context)), "there is no verb of that name")
+        self._refuse(self.tables, verbs, "there is no verb of that name")
         for table in self.tables if not verb else {verb} & self.tables.keys():
             command = group.get_command(context, table)
             assert command is not None

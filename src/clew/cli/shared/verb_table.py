@@ -70,9 +70,7 @@ def _place(words: Sequence[str]) -> Place:
 @functools.cache
 def entries() -> dict[str, EntryPoint]:
     """What other packages bring, by name; looked for once in a process. None takes the name of a verb of Clew."""
-    from importlib.metadata import entry_points  # takes as long to load as the rest of the command line
-
-    found = sorted(entry_points(group="clew.commands"), key=lambda entry: entry.module.startswith("clew."))
+    found = sorted(registry.entries("commands"), key=lambda entry: entry.module.startswith("clew."))
     return {entry.name: entry for entry in found if entry.name not in CORE}
 
 

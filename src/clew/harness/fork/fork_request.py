@@ -16,9 +16,9 @@ from clew.core.errors import BadInput, UnknownName
 from clew.core.printable import quoted
 from clew.core.protocols import Model, weights_of
 from clew.core.records import Cursor
-from clew.core.registry import names
 from clew.harness.fork.edits import said_at
 from clew.harness.runner import Runner
+from clew.models.compose.decision import SCHEME
 from clew.store import Keeper, Run
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def model_named(run: Run, model: str) -> str:
     """
     if not model.startswith("#"):
         return model
-    if run.model.partition(":")[0] not in names("schemes"):
+    if not run.model.startswith(SCHEME):
         raise BadInput(f"{model!r} names a worker, and {run.model!r} is no router", remedy="Name a whole model.")
     return run.model.partition("#")[0] + model
 

@@ -11,7 +11,7 @@ import pickle
 import platform
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from clew.core import registry
@@ -245,7 +245,7 @@ def _packed(kind: registry.Kind, thing: Any, what: str) -> bytes:
 
 def _lasting(kind: registry.Kind, name: str) -> bool:
     """Whether another process finds the same thing under a name: an entry point has it, and nobody here replaced it."""
-    found = entry_points(group=f"clew.{kind}").select(name=name)
+    found = registry.entries(kind).select(name=name)
     return any(entry.load() is registry.lookup(kind, name) for entry in found)
 
 
