@@ -48,8 +48,13 @@ class Trace(NamedTuple):
         return len(self.calls) if self.kind == "calls" else self.stop - self.start
 
     def kept(self, share: float) -> int:
-        """How many tokens (or calls) of the thinking a share of it is."""
-        return min(self.tokens, int(share * self.tokens + 0.5))
+        """How many tokens, characters or calls of the thinking a share of it is.
+
+        A text is never cut behind a blank: most vocabularies hold a word with the blank before it, so that a model
+        cannot go on from a lone blank as it would have from the word before.
+        """
+        kept = min(self.tokens, int(share * self.tokens + 0.5))
+        return len(self.thought[:kept].rstrip()) if isinstance(self.thought, str) and self.thought else kept
 
     def resumed(self, kept: int) -> Start:
         """Where thinking goes on after its first ``kept`` tokens, so that the rest is thought anew."""
@@ -142,7 +147,9 @@ def _in_call(run: Run, call: Call, renderer: Renderer | None, until: str, whole:
         if place <= 0:
             return f"no reply holds {until!r} after some text"
         text = node.message.text
-        return Trace(run, call.seq, "marker", 0, place, text[:place], until, len(text), (), call.node_in.hex())
+        thought = text[:place].rstrip()  # the blank belongs to the word behind it, as ``Trace.kept`` says
+        close = text[len(thought) : place + len(until)]
+        return Trace(run, call.seq, "marker", 0, len(thought), thought, close, len(text), (), call.node_in.hex())
     if renderer is None:
         return "its model shows no tokens"
     if node.tokenizer != renderer.ref:
