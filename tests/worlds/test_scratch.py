@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -82,7 +83,10 @@ def test_folders_of_the_killed_are_swept_and_those_of_the_living_stay(tmp_path, 
     child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     theirs = Path(child.stdout.readline().strip())
+    before = set(threading.enumerate())
     own = Scratch("test")
+    for sweeper in set(threading.enumerate()) - before:  # it would sweep what is made old below
+        sweeper.join()
     other = tmp_path / "clew-workspace-of-somebody"
     other.mkdir()
     (tmp_path / "outside").mkdir()
